@@ -1,0 +1,1 @@
+"""What an agent decides; the real agent and a simulated one run it."""

@@ -1,0 +1,25 @@
+"""The environment that a worker finds: torchrun's variables, so that scripts written for torchrun run as they are, and
+ours, which `trainmaster.training` reads. This module holds the names; the agent writes them, the library reads them.
+
+torchrun's (same names and meaning): RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE,
+ROLE_NAME, ROLE_RANK, ROLE_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT,
+TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_USE_AGENT_STORE (False), TORCHELASTIC_ERROR_FILE; OMP_NUM_THREADS=1 if unset.
+"""
+
+from typing import Final
+
+JOB: Final = "TRAINMASTER_JOB"
+ATTEMPT: Final = "TRAINMASTER_ATTEMPT"
+EPOCH: Final = "TRAINMASTER_EPOCH"
+"""Number of the membership, from 1; it changes with every re-forming of the attempt."""
+HOST: Final = "TRAINMASTER_HOST"
+BOARD: Final = "TRAINMASTER_BOARD"
+"""Path of the worker's board (see `board.py`); absent outside of Trainmaster."""
+STORE_FD: Final = "TRAINMASTER_STORE_FD"
+"""Rank 0 only: number of an inherited, listening TCP socket on MASTER_PORT for the rendezvous store of this epoch, so
+that no neighbour can take the port between the choice and the bind. Absent: bind MASTER_PORT yourself."""
+JOB_DIR: Final = "TRAINMASTER_JOB_DIR"
+"""Directory that all hosts of the job share; outlives attempts and hosts. Metrics lie there."""
+CHECKPOINT_DIR: Final = "TRAINMASTER_CHECKPOINT_DIR"
+CHECKPOINT_EVERY_STEPS: Final = "TRAINMASTER_CHECKPOINT_EVERY_STEPS"
+CHECKPOINT_KEEP: Final = "TRAINMASTER_CHECKPOINT_KEEP"

@@ -1,0 +1,51 @@
+"""Distinct id types. An id is text on the wire and a type of its own in the code, so that a host id is never passed
+where a job id belongs. Ids are made in the core from counters of the state (never from chance or a clock): replaying
+the log makes the same ids again.
+
+    job      job-7                 the seventh job that was accepted
+    attempt  job-7.a2              its second attempt
+    effect   e1042.3               the third effect that the event with index 1042 caused
+"""
+
+import re
+from typing import NewType
+
+HostId = NewType("HostId", str)
+ClusterId = NewType("ClusterId", str)
+RackId = NewType("RackId", str)
+PodId = NewType("PodId", str)
+JobId = NewType("JobId", str)
+AttemptId = NewType("AttemptId", str)
+EffectId = NewType("EffectId", str)
+BootId = NewType("BootId", str)
+"""Changes with every boot of a host: what an agent started before it is gone after it."""
+SessionId = NewType("SessionId", str)
+"""One life of an agent process."""
+Owner = NewType("Owner", str)
+"""Who holds or asks: `person:NAME`, `policy:NAME`."""
+
+NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""Names of jobs, clusters and pools: as DNS labels (RFC 1123), so they are safe in paths, metrics and host names."""
+
+
+def job_id(number: int) -> JobId:
+    assert number > 0
+    return JobId(f"job-{number}")
+
+
+def attempt_id(job: JobId, number: int) -> AttemptId:
+    assert number > 0
+    return AttemptId(f"{job}.a{number}")
+
+
+def job_of(attempt: AttemptId) -> JobId:
+    """The job that an attempt belongs to."""
+    job, dot, _ = attempt.rpartition(".a")
+    assert dot, attempt
+    return JobId(job)
+
+
+def effect_id(event_index: int, number: int) -> EffectId:
+    assert event_index >= 0
+    assert number > 0
+    return EffectId(f"e{event_index}.{number}")

@@ -1,0 +1,1 @@
+"""What a complete checkpoint is, how it is published, what is kept."""

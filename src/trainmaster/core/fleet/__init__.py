@@ -1,0 +1,1 @@
+"""Hosts, platforms, lifecycle, holds."""

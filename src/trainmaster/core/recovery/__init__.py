@@ -1,0 +1,1 @@
+"""Attempts, memberships, spares, first cause, restart budgets."""

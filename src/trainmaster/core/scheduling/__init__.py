@@ -1,0 +1,1 @@
+"""The queue and gang placement, with a reason for every wait."""
