@@ -60,7 +60,9 @@ class Machine(Generic[S]):
         """States that no edge leaves."""
         return frozenset(type(self.first)) - {start for start, _, _ in self.edges}
 
-    def step(self, entity: str, story: tuple[Chapter, ...], start: S, end: S, at: Instant, cause: str) -> tuple[Chapter, ...]:
+    def step(
+        self, entity: str, story: tuple[Chapter, ...], start: S, end: S, at: Instant, cause: str
+    ) -> tuple[Chapter, ...]:
         """The story with this edge added. Raises `IllegalTransition` if the table has no such edge."""
         if (start, end) not in self._allowed:
             raise IllegalTransition(self.name, entity, start.value, end.value, cause, story)

@@ -6,13 +6,14 @@ fifteen times slower and dataclasses give no wire form at all. Unknown fields ar
 must be noticed, not half understood.
 """
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
 T = TypeVar("T")
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
     """Base of all frozen values."""
 
