@@ -1,0 +1,84 @@
+"""Everything that can be asked of an agent.
+
+The order matters only by epoch: a launch of epoch e fences all earlier epochs of the attempt on that host (the agent
+kills what is left of them before it starts anything), so a stop that is lost or late does no harm.
+"""
+
+from typing import Literal
+
+from trainmaster.core.base.event import Effect
+from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.time import Duration
+
+
+class PrepareAttempt(Effect):
+    """Make the host ready for an attempt: directories, and the warm process with `preload` imported. Sent to members
+    and spares alike, so that a spare is warm when it is needed. Done when the keeper of the attempt runs."""
+
+    attempt: AttemptId
+    job: JobId
+    job_name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    workdir: str
+    preload: tuple[str, ...]
+    checkpoint_directory: str
+    checkpoint_every_steps: int
+    checkpoint_keep: int
+    max_restarts: int
+
+
+class ReserveStore(Effect):
+    """Bind a free TCP port for the rendezvous store of this epoch and keep it bound until the launch.
+    Outcome `done` carries numbers["port"]."""
+
+    attempt: AttemptId
+    epoch: int
+
+
+class LaunchWorkers(Effect):
+    """Start ranks first_rank .. first_rank + ranks - 1 of an epoch. Done when all processes run."""
+
+    attempt: AttemptId
+    epoch: int
+    node_rank: int
+    first_rank: int
+    ranks: int
+    world: int
+    hosts: int
+    master_address: str
+    master_port: int
+    restart_count: int
+
+
+class AskWorkers(Effect):
+    """Put a request on the boards of the workers of an epoch. Done when written."""
+
+    attempt: AttemptId
+    epoch: int
+    request: Literal["checkpoint", "yield"]
+
+
+class StopWorkers(Effect):
+    """End the workers of this epoch and earlier ones: SIGTERM, then SIGKILL after `grace` (0: SIGKILL at once).
+    Done when none is left."""
+
+    attempt: AttemptId
+    epoch: int
+    grace: Duration
+
+
+class ReleaseAttempt(Effect):
+    """End everything of the attempt on this host, its keeper included, and remove its shared memory. The host is
+    free for others only after this is done."""
+
+    attempt: AttemptId
+
+
+class VerifyHost(Effect):
+    """Run the named verification tasks. Outcome `done` is a pass; `failed` carries the first failing task in `detail`."""
+
+    tasks: tuple[str, ...]
+
+
+AnyEffect = PrepareAttempt | ReserveStore | LaunchWorkers | AskWorkers | StopWorkers | ReleaseAttempt | VerifyHost

@@ -1,0 +1,54 @@
+"""Everything that can happen: the union of the areas' events. The log is a list of these."""
+
+from trainmaster.core.base.event import Event
+from trainmaster.core.base.ids import Owner
+from trainmaster.core.fleet.events import (
+    AgentDisconnected,
+    AgentRegistered,
+    AgentSilent,
+    DrainRequested,
+    FleetDeclared,
+    ResumeRequested,
+)
+from trainmaster.core.recovery.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    EffectEnded,
+    EpochPhase,
+    WorkerExited,
+)
+from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSubmitted
+
+
+class LeaseTaken(Event):
+    """A server became the one writer. Its lease number fences effects of earlier ones; agents must register anew."""
+
+    lease: int
+    by: Owner
+
+
+class TimePassed(Event):
+    """Nothing happened until `at`, and a policy had asked to be woken by then."""
+
+
+AnyEvent = (
+    LeaseTaken
+    | TimePassed
+    | FleetDeclared
+    | AgentRegistered
+    | AgentDisconnected
+    | AgentSilent
+    | DrainRequested
+    | ResumeRequested
+    | JobSubmitted
+    | JobCancelled
+    | JobRequeued
+    | EffectEnded
+    | WorkerExited
+    | EpochPhase
+    | CheckpointPublished
+    | CheckpointFailed
+)
+
+AgentReport = EffectEnded | WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed
+"""What an agent may report; everything else comes from the server or from people."""

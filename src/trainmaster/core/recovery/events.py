@@ -1,0 +1,84 @@
+"""What agents report of worker groups, and the outcomes of effects."""
+
+from typing import Literal
+
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.base.event import Event
+from trainmaster.core.base.ids import AttemptId, EffectId, HostId
+from trainmaster.core.base.time import Instant
+from trainmaster.core.base.value import Value
+
+Outcome = Literal["done", "failed", "not-run", "unknown"]
+How = Literal["finished", "yielded", "failed", "stopped"]
+"""*finished*: exit code 0 (and the board does not say otherwise); *yielded*: left on request with a checkpoint;
+*failed*: any other end; *stopped*: ended by our own StopWorkers or ReleaseAttempt."""
+
+
+class EffectEnded(Event):
+    """The outcome of an effect. `numbers` carries results, such as `port` of a reserved store."""
+
+    host: HostId
+    effect: EffectId
+    outcome: Outcome
+    detail: str = ""
+    numbers: dict[str, int | float | str] = {}
+
+
+class Failure(Value):
+    """The first error of a worker, as precisely as it is known."""
+
+    at: Instant
+    exception: str = ""
+    """Type name, such as ModuleNotFoundError; empty if unknown."""
+    message: str = ""
+    """First line, at most 500 characters."""
+    location: str = ""
+    """FILE:LINE of the innermost frame of the script, if known."""
+
+
+class WorkerExited(Event):
+    """A worker process ended. `at` is the instant of the exit on its host."""
+
+    host: HostId
+    attempt: AttemptId
+    epoch: int
+    rank: int
+    how: How
+    exit_code: int | None
+    signal: int | None
+    attached: bool
+    """The script had opened a training session, so in-job recovery is possible."""
+    phase: Phase
+    step: int
+    """Last completed step; -1 unknown."""
+    step_at: Instant
+    save_s: float
+    failure: Failure | None = None
+
+
+class EpochPhase(Event):
+    """Rank 0 reached a phase of its epoch. Sent once a phase; RESTORED and TRAINING carry the step."""
+
+    host: HostId
+    attempt: AttemptId
+    epoch: int
+    phase: Phase
+    step: int
+    note: str = ""
+
+
+class CheckpointPublished(Event):
+    host: HostId
+    attempt: AttemptId
+    epoch: int
+    step: int
+
+
+class CheckpointFailed(Event):
+    """A save ended without a publish; training goes on with the last good checkpoint."""
+
+    host: HostId
+    attempt: AttemptId
+    epoch: int
+    step: int
+    detail: str
