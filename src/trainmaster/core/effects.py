@@ -76,7 +76,7 @@ class ReleaseAttempt(Effect):
 
 
 class VerifyHost(Effect):
-    """Run the named verification tasks. Outcome `done` is a pass; `failed` carries the first failing task in `detail`."""
+    """Run the named verification tasks. Outcome `done` is a pass; `failed` names the first failing task in `detail`."""
 
     tasks: tuple[str, ...]
 
