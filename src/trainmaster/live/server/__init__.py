@@ -1,0 +1,1 @@
+"""The server: one process, one writer, the core inside, HTTP outside."""
