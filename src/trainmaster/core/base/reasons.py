@@ -1,9 +1,249 @@
-"""Reasons: every "no" has a token, a sentence and numbers. (The table of tokens is being written.)"""
+"""Reasons: every "no", every wait and every end has a token, a sentence and numbers.
+
+Tokens are a closed vocabulary, so that a script, an alert and `trainmaster explain` mean the same thing; the sentence
+is for the reader of this one case; the numbers are what it counted. Where several reasons hold, the dominant one is
+shown: the one that stands first in the table below. The order is: what only a person can change, what needs repair,
+what needs other work to end, what passes by itself. Free text alone was rejected: the loudest message wins and nothing
+can be counted.
+
+To add a token, add one row. Rows are never reused for another meaning; a token that is printed once lives for ever.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
 
 from trainmaster.core.base.value import Value
 
 
+class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
+    """One row a token: name, text, what it means, what to do."""
+
+    meaning: str
+    advice: str
+
+    def __new__(cls, text: str, meaning: str, advice: str) -> "Token":
+        token = str.__new__(cls, text)
+        token._value_ = text
+        token.meaning = meaning
+        token.advice = advice
+        return token
+
+    def __str__(self) -> str:
+        return str(self._value_)
+
+    @property
+    def precedence(self) -> int:
+        """Place in the table, from 0; the lower one is shown."""
+        return _PLACES[self]
+
+    # Requests that are refused
+    BAD_REQUEST = (
+        "bad-request",
+        "The request cannot be read: a field is missing, unknown, or out of range.",
+        "Correct the field that the sentence names, and send it again.",
+    )
+    NOT_ALLOWED = (
+        "not-allowed",
+        "The caller may not do this: no token, a wrong one, or a read-only session.",
+        "Use a token of a role that may, or leave out --readonly.",
+    )
+    NO_SUCH_HOST = (
+        "no-such-host",
+        "The fleet has no host of this name.",
+        "See `trainmaster host ls`; padding is part of a name (7 is not 07).",
+    )
+    NO_SUCH_JOB = ("no-such-job", "No job has this id or name.", "See `trainmaster job ls --all`.")
+    NAME_TAKEN = (
+        "name-taken",
+        "A job of this name is still active.",
+        "Choose another name, or cancel the active job first.",
+    )
+    WORLD_MOVED = (
+        "world-moved",
+        "The log went on since the plan was made, so the plan may be wrong.",
+        "Look at the new plan (--dry-run), then apply that one.",
+    )
+    MIXED_OUTCOME = (
+        "mixed-outcome",
+        "The request was carried out for some of its targets and refused or failed for others.",
+        "Read the line of each target; repeat the request for the rest.",
+    )
+    # What ended a job, or keeps it from running until a person acts
+    SAME_FAILURE_REPEATED = (
+        "same-failure-repeated",
+        "The job failed several times in a row with the same signature: the fault is its own, not a host's.",
+        "Read the first error with `trainmaster job logs`, correct it, and requeue the job.",
+    )
+    RESTART_BUDGET_SPENT = (
+        "restart-budget-spent",
+        "The job failed more often than its restart budget allows within the window.",
+        "Read the causes with `trainmaster job show`, correct them, and requeue the job.",
+    )
+    CANCELLED_BY_REQUEST = (
+        "cancelled-by-request",
+        "A person cancelled the job.",
+        "Nothing; requeue the job if it is wanted after all.",
+    )
+    NEVER_FITS = (
+        "never-fits",
+        "The fleet has fewer hosts of this kind than the job asks for, even if all of them were ready.",
+        "Ask for fewer hosts, or add hosts to the fleet.",
+    )
+    # First causes
+    HOST_LOST = (
+        "host-lost",
+        "A host died, rebooted, or its agent's connection closed and did not come back in time.",
+        "Nothing at once: a spare takes over. See `trainmaster host why HOST`.",
+    )
+    HOST_SILENT = (
+        "host-silent",
+        "A host is connected but sends no heartbeat for longer than the bound; its state is unknown, so not healthy.",
+        "Look at the host: it may hang on storage or memory. See `trainmaster host why HOST`.",
+    )
+    WORKER_KILLED = (
+        "worker-killed",
+        "A worker process was ended by a signal that nobody here sent (often SIGKILL by the out-of-memory killer).",
+        "Look at the kernel log of the host for out-of-memory or segmentation faults.",
+    )
+    WORKER_EXITED = (
+        "worker-exited",
+        "A worker process ended with an error of its own.",
+        "Read its first error with `trainmaster job logs --rank RANK`.",
+    )
+    STEP_STALLED = (
+        "step-stalled",
+        "Workers run but no step was completed for longer than the bound.",
+        "See which ranks are missing with `trainmaster job ranks`.",
+    )
+    PEER_LOST = (
+        "peer-lost",
+        "A worker failed because another one went away: an echo, not a cause.",
+        "Look for the first cause at another rank.",
+    )
+    PORT_TAKEN = (
+        "port-taken",
+        "A TCP port that was to be used belongs to another process.",
+        "Nothing for a job: another port is taken at the next launch. For the server: choose port 0 or end the other.",
+    )
+    DISK_FULL = (
+        "disk-full",
+        "A write failed for lack of space (bytes or inodes).",
+        "Free space at the path that the sentence names, or lower the number of checkpoints kept.",
+    )
+    CHECKPOINT_TORN = (
+        "checkpoint-torn",
+        "A checkpoint is incomplete or does not match its checksums; it is never loaded.",
+        "Nothing: an older one is used. Look at storage if it happens again.",
+    )
+    CHECKPOINT_OLDER_USED = (
+        "checkpoint-older-used",
+        "The job resumed from a checkpoint that is not the newest published one, because newer ones did not verify.",
+        "Note the lost steps; see `trainmaster job show` for what failed to verify.",
+    )
+    # Why a host takes no work
+    VERIFICATION_FAILED = (
+        "verification-failed",
+        "A host failed a verification task and stays out.",
+        "See `trainmaster host why HOST` for the task; repair, then resume the host.",
+    )
+    DRAINED = (
+        "drained",
+        "A person or a policy holds the host out of work.",
+        "`trainmaster host resume HOST` lifts your own hold; others lift theirs.",
+    )
+    DEADLINE_PASSED = (
+        "deadline-passed",
+        "Something took longer than it may, and was treated as failed.",
+        "See `trainmaster host history` or `trainmaster job show` for the step that hung.",
+    )
+    # Why a job waits
+    NOT_ENOUGH_HOSTS = (
+        "not-enough-hosts",
+        "Fewer hosts are ready and free than the job asks for.",
+        "Wait, ask for fewer hosts, or bring hosts back; the numbers say what excluded the others.",
+    )
+    HOSTS_UNKNOWN = (
+        "hosts-unknown",
+        "Hosts are expected but were not heard of yet, or not lately; unknown is not free.",
+        "Start their agents, or look at `trainmaster host ls`.",
+    )
+    HOSTS_DRAINING = (
+        "hosts-draining",
+        "Hosts are being drained or are out.",
+        "See `trainmaster host ls` for who holds them and why.",
+    )
+    SPARE_MISSING = (
+        "spare-missing",
+        "The job runs, or could, but with fewer spares than it asks for.",
+        "Bring hosts back, or lower `spares`; the next host loss may have to wait.",
+    )
+    HELD_BY_OTHER = (
+        "held-by-other",
+        "Hosts are used by other jobs.",
+        "Wait, or raise the priority; `trainmaster job ls` shows who runs.",
+    )
+    AHEAD_IN_QUEUE = (
+        "ahead-in-queue",
+        "Other jobs come first: a higher priority, or an earlier submission.",
+        "Wait, or raise the priority.",
+    )
+    HOSTS_VERIFYING = (
+        "hosts-verifying",
+        "Hosts are being verified before they take work.",
+        "Wait; verification has a deadline.",
+    )
+    VERIFICATION_PENDING = (
+        "verification-pending",
+        "The host must pass its verification tasks before it is ready.",
+        "Wait; see `trainmaster host show HOST`.",
+    )
+    WAITING_FOR_CHECKPOINT = (
+        "waiting-for-checkpoint",
+        "The job was asked to save before it moves, and has not finished saving.",
+        "Wait; the deadline of the job file (yield_deadline_s) ends the wait.",
+    )
+    WAITING_FOR_AGENTS = (
+        "waiting-for-agents",
+        "Agents were asked to do something and have not reported the outcome yet.",
+        "Wait; an agent that stays silent is treated as lost.",
+    )
+    # The service itself
+    SERVER_UNREACHABLE = (
+        "server-unreachable",
+        "No server answers at this address, or not in time.",
+        "Start it with `trainmaster up`, or give --server; `trainmaster config show --origin` says where it came from.",
+    )
+    LOG_LOCKED = (
+        "log-locked",
+        "Another server has the event log open; there is one writer at a time.",
+        "Use the running server, or end it first.",
+    )
+    STALE_LEASE = (
+        "stale-lease",
+        "The sender's lease is older than one seen before: it was replaced and must not act any more.",
+        "Nothing: the newer server carries on. End the old one if it still runs.",
+    )
+
+
+_PLACES = {token: place for place, token in enumerate(Token)}
+
+
 class Reason(Value):
-    token: str
+    """Why something is so, in one case."""
+
+    token: Token
     sentence: str
+    """One sentence with the particulars, without the token."""
     numbers: dict[str, int | float | str] = {}
+    """What was counted; units stand last in the keys."""
+
+
+def because(token: Token, sentence: str, **numbers: int | float | str) -> Reason:
+    """Builds a reason: `because(Token.NOT_ENOUGH_HOSTS, "3 of 4 hosts are free", free=3, wanted=4)`."""
+    assert sentence, token
+    return Reason(token=token, sentence=sentence, numbers=numbers)
+
+
+def dominant(reasons: Iterable[Reason]) -> Reason | None:
+    """The reason to show first; of equals the first one given. None if there is no reason."""
+    return min(reasons, key=lambda reason: reason.token.precedence, default=None)
