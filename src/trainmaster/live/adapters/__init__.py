@@ -1,0 +1,1 @@
+"""Adapters of the ports to the live world, one file each."""

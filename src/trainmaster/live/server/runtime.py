@@ -1,0 +1,269 @@
+"""The life of an event, without sockets: decide, store, and only then act.
+
+    stage     the engine applies the events of a request; nothing is promised yet
+    store     all that was staged becomes one transaction of the log (may run in another thread)
+    publish   now it is true: effects go to the agents, watchers are told, the askers are answered
+
+The engine runs ahead of the log between `stage` and `publish`; who reads its state waits until both agree. If the log
+refuses, or the engine finds an event impossible and stops halfway, its state is thrown away and built again from the
+log: state is disposable, the log is not. An impossible event of an agent goes to the rejected ones and is acknowledged,
+else the agent would send it for ever; an impossible event of anybody else is refused to its sender.
+
+A replay must decide as the first run did, so the effects that it yields are compared with those in the log; a
+difference means other code under the same version, and going on would follow neither history.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from trainmaster.core.agent.wire import Report
+from trainmaster.core.base.ids import HostId, Owner
+from trainmaster.core.base.time import Instant
+from trainmaster.core.base.value import Value
+from trainmaster.core.events import AnyEvent, LeaseTaken, TimePassed
+from trainmaster.core.fleet.events import AgentRegistered
+from trainmaster.ports.agent_link import EffectSender
+from trainmaster.ports.clock import Clock
+from trainmaster.ports.decider import Decider, DeciderFactory
+from trainmaster.ports.event_log import Batch, Entry, EventLog, LogFull, LogUnusable, Rejection, ReportNumber, Snapshot
+
+SNAPSHOT_EVERY_EVENTS: Final = 2_000
+READ_AT_ONCE: Final = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+class EventRefused(Exception):
+    """The engine found the event impossible: a defect of its sender or of the engine. Nothing of it is in the log."""
+
+
+class SessionOver(Exception):
+    """A report of a session that is not the host's current one under this lease: the agent must register first."""
+
+
+class ReportResult(Value):
+    number: int
+    """The newest number of the session that is stored; the report itself, or a later one."""
+    repeated: bool
+    rejected: int
+
+
+class Runtime:
+    """Opens the state: newest snapshot, rest of the log, then the event that takes the lease."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        engine_factory: DeciderFactory,
+        sender: EffectSender,
+        clock: Clock,
+        snapshot_every_events: int = SNAPSHOT_EVERY_EVENTS,
+    ) -> None:
+        assert snapshot_every_events > 0
+        self._log, self._factory, self._sender, self._clock = log, engine_factory, sender, clock
+        self._snapshot_every_events = snapshot_every_events
+        self._staged: list[Entry] = []
+        self._staged_numbers: dict[HostId, ReportNumber] = {}
+        self._staged_rejections: list[Rejection] = []
+        self._registered: set[HostId] = set()
+        """Hosts whose agent registered under this lease."""
+        self._snapshot_index = 0
+        self.watchers: list[Callable[[Sequence[Entry]], None]] = []
+        self.engine: Decider
+        self.reload()
+        self.submit((LeaseTaken(at=clock.now(), lease=log.lease, by=Owner("policy:server")),))
+
+    @property
+    def lease(self) -> int:
+        return self._log.lease
+
+    # --- the three steps
+
+    def stage(self, event: AnyEvent) -> Entry:
+        """Applies an event of the server or of a person. Raises `EventRefused`."""
+        entry = self._apply(event)
+        if isinstance(event, AgentRegistered):
+            known = self._number(event.host)
+            if known is None or known.session != event.session:
+                self._staged_numbers[event.host] = ReportNumber(host=event.host, session=event.session, number=0)
+            self._registered.add(event.host)
+        return entry
+
+    def stage_report(self, report: Report) -> ReportResult:
+        """Applies the events of a report unless they are known. Raises `SessionOver`."""
+        assert report.number > 0
+        assert all(event.host == report.host for event in report.events)
+        known = self._number(report.host)
+        if report.host not in self._registered or known is None or known.session != report.session:
+            raise SessionOver(f"session {report.session} of {report.host} is not registered")
+        if report.number <= known.number:
+            return ReportResult(number=known.number, repeated=True, rejected=0)
+        rejected = 0
+        for event in report.events:
+            try:
+                self._apply(event)
+            except EventRefused as error:
+                rejected += 1
+                self._staged_rejections.append(
+                    Rejection(
+                        at=self._clock.now(),
+                        host=report.host,
+                        session=report.session,
+                        number=report.number,
+                        event=event,
+                        reason=str(error),
+                    )
+                )
+        self._staged_numbers[report.host] = known.but(number=report.number)
+        return ReportResult(number=report.number, repeated=False, rejected=rejected)
+
+    def store(self) -> None:
+        """Makes what is staged durable. Raises `LogFull` or `LogUnusable`; then call `reload`."""
+        if self._staged or self._staged_numbers or self._staged_rejections:
+            self._log.append(
+                Batch(
+                    entries=tuple(self._staged),
+                    numbers=tuple(self._staged_numbers.values()),
+                    rejections=tuple(self._staged_rejections),
+                )
+            )
+
+    def publish(self) -> None:
+        """Acts on what has been stored: sends the effects and tells the watchers."""
+        entries = tuple(self._staged)
+        assert self._log.last_index == self.engine.index, "publish without store"
+        self._numbers.update(self._staged_numbers)
+        self._forget_staged()
+        for entry in entries:
+            for effect in entry.effects:
+                self._sender.send(effect.host, self.lease, effect)
+        if entries:
+            for watcher in self.watchers:
+                watcher(entries)
+        if self.engine.index - self._snapshot_index >= self._snapshot_every_events:
+            self.save_snapshot()
+
+    def submit(self, events: Sequence[AnyEvent] = (), reports: Sequence[Report] = ()) -> tuple[ReportResult, ...]:
+        """All three steps in one go; the answers are those of the reports."""
+        try:
+            for event in events:
+                self.stage(event)
+            results = tuple(self.stage_report(report) for report in reports)
+            self.store()
+        except Exception:
+            self.reload()
+            raise
+        self.publish()
+        return results
+
+    # --- time, connections, state
+
+    def wake(self, now: Instant) -> bool:
+        """Tells the engine that time has passed if it asked to be told by now."""
+        due = self.engine.next_wake()
+        if due is None or due > now:
+            return False
+        self.submit((TimePassed(at=now),))
+        return True
+
+    def resend(self, host: HostId) -> int:
+        """Sends everything that waits for an outcome of this host, in order and under the old ids."""
+        pending = self.engine.pending(host)
+        for effect in pending:
+            self._sender.send(host, self.lease, effect)
+        return len(pending)
+
+    def is_registered(self, host: HostId, session: str) -> bool:
+        known = self._number(host)
+        return host in self._registered and known is not None and known.session == session
+
+    def unregister(self, host: HostId) -> None:
+        """The session of the host is over; its agent must register again before it is heard."""
+        self._registered.discard(host)
+
+    def read(self, since: int, limit: int) -> Sequence[Entry]:
+        return self._log.read(since, limit)
+
+    def rejections(self, limit: int) -> Sequence[Rejection]:
+        return self._log.rejections(limit)
+
+    def save_snapshot(self) -> None:
+        """Stores the state as it is. A full disk is no reason to stop: the log has everything."""
+        assert not self._staged
+        if self.engine.index == self._snapshot_index:
+            return
+        try:
+            self._log.save_snapshot(Snapshot(index=self.engine.index, state=self.engine.snapshot()))
+        except LogFull as error:
+            logger.warning("no snapshot at event %d: %s", self.engine.index, error)
+        self._snapshot_index = self.engine.index
+
+    def reload(self) -> None:
+        """Builds the engine from the log and forgets what was staged. Raises `LogUnusable`."""
+        # A registration that was not stored did not happen.
+        self._registered -= {entry.event.host for entry in self._staged if isinstance(entry.event, AgentRegistered)}
+        self._forget_staged()
+        self.engine = self._rebuild(())
+        self._numbers = {number.host: number for number in self._log.report_numbers()}
+        assert self.engine.index == self._log.last_index
+
+    def close(self) -> None:
+        self.save_snapshot()
+        self._log.close()
+
+    def _number(self, host: HostId) -> ReportNumber | None:
+        return self._staged_numbers.get(host) or self._numbers.get(host)
+
+    def _forget_staged(self) -> None:
+        self._staged.clear()
+        self._staged_numbers.clear()
+        self._staged_rejections.clear()
+
+    def _apply(self, event: AnyEvent) -> Entry:
+        index = self.engine.index + 1
+        try:
+            effects = self.engine.handle(event)
+        except Exception as error:
+            logger.error("event refused: %s\n%s", event, traceback.format_exc())
+            self.engine = self._rebuild(self._staged)
+            raise EventRefused(f"{type(error).__name__}: {error}") from error
+        assert self.engine.index == index, f"the engine went from {index - 1} to {self.engine.index}"
+        entry = Entry(index=index, event=event, effects=effects)
+        self._staged.append(entry)
+        return entry
+
+    def _rebuild(self, staged: Sequence[Entry]) -> Decider:
+        """The state after the whole log and `staged`."""
+        engine = self._from_snapshot()
+        while entries := self._log.read(engine.index + 1, READ_AT_ONCE):
+            _replay(engine, entries)
+        _replay(engine, staged)
+        return engine
+
+    def _from_snapshot(self) -> Decider:
+        for snapshot in self._log.snapshots():
+            engine = self._factory.restore(snapshot.state)
+            assert engine.index == snapshot.index, f"a snapshot of {engine.index} is stored as {snapshot.index}"
+            self._snapshot_index = snapshot.index
+            return engine
+        return self._factory()
+
+
+def _replay(engine: Decider, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        try:
+            effects = engine.handle(entry.event)
+        except Exception as error:
+            raise _other_program(entry, f"it is impossible now ({type(error).__name__}: {error})") from error
+        if effects != entry.effects:
+            raise _other_program(entry, "it leads to other effects than when it was written")
+
+
+def _other_program(entry: Entry, why: str) -> LogUnusable:
+    return LogUnusable(
+        f"event {entry.index} of the log can't be replayed",
+        f"{why}, so this is not the program that wrote it",
+        "run the program that wrote the log, or start over with an empty state directory",
+    )

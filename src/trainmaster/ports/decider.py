@@ -1,0 +1,43 @@
+"""The engine as its hosts see it: events in, effects out. Kept apart from the class, so that the server is tested with
+a decider of twenty lines."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.time import Instant
+from trainmaster.core.effects import AnyEffect
+from trainmaster.core.events import AnyEvent
+
+
+class Decider(Protocol):
+    @property
+    def index(self) -> int:
+        """Index of the last event that was applied; 0: none."""
+        ...
+
+    def handle(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
+        """Applies the event with index `self.index + 1`. After any exception the decider is broken: throw it away."""
+        ...
+
+    def next_wake(self) -> Instant | None:
+        """When a policy wants a TimePassed, at the latest."""
+        ...
+
+    def pending(self, host: HostId | None = None) -> Sequence[AnyEffect]:
+        """Effects without an outcome, in the order in which they were caused."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The state as canonical bytes."""
+        ...
+
+
+class DeciderFactory(Protocol):
+    """How to make one: `Engine` itself, or a fake of it."""
+
+    def __call__(self) -> Decider: ...
+
+    def restore(self, snapshot: bytes) -> Decider:
+        """The decider whose `snapshot()` gave these bytes."""
+        ...

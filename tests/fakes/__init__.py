@@ -1,0 +1,1 @@
+"""Stand-ins that behave, shared by the tests."""
