@@ -1,0 +1,96 @@
+"""Fleet files: TOML that declares the hosts, where the server listens, and how local agents behave.
+
+    schema = "trainmaster.fleet/v1"
+    name = "local"
+
+    [[cluster]]
+    name = "desk"
+    fabric = "loopback"            # roce, infiniband, loopback
+
+    [[cluster.hosts]]
+    list = "h[0-4]"                # a host list
+    platform = "laptop"            # grand-teton, dgx-h100, laptop
+    hosts_per_rack = 1             # default: the platform's
+    racks_per_pod = 5              # default: one pod
+
+    [server]                       # optional
+    host = "127.0.0.1"
+    port = 0                       # 0: a free port that the kernel chooses
+
+    [agents]                       # optional; local agents only
+    heartbeat_s = 1.0              # time between two heartbeats
+    reboot_s = 5.0                 # how long a local host takes to come back
+
+The file says what should exist; `core/fleet/inventory.py` decides whether that makes a fleet.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from trainmaster.core.base.hostlist import HostListError, parse
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.time import Duration, seconds
+from trainmaster.core.base.value import Value
+from trainmaster.core.fleet.inventory import ClusterBlock, FleetSpec, HostBlock, InventoryError, lay_out
+from trainmaster.live.tomlfile import Document, Table
+
+SCHEMA: Final = "trainmaster.fleet/v1"
+
+
+class FleetFile(Value):
+    """What a fleet file says."""
+
+    fleet: FleetSpec
+    server_host: str
+    server_port: int
+    """0: a free port that the kernel chooses."""
+    heartbeat: Duration
+    """Between two heartbeats of a local agent."""
+    reboot: Duration
+    """How long a local host takes to come back after a loss."""
+
+
+def load(file: Path) -> FleetFile:
+    """Reads a fleet file. Raises `trainmaster.live.tomlfile.FileError` with all problems."""
+    document = Document(file, "fleet file")
+    root = document.root
+    document.check_schema(SCHEMA)
+    name = root.text("name")
+    clusters = tuple(_cluster(table) for table in root.tables("cluster"))
+    server, agents = root.table("server"), root.table("agents")
+    host, port = server.text("host", "127.0.0.1"), server.integer("port", 0, 0, 65535)
+    heartbeat = seconds(agents.number("heartbeat_s", 1.0, 0.05, 60.0))
+    reboot = seconds(agents.number("reboot_s", 5.0, 0.0, 3600.0))
+    for table in (root, server, agents):
+        table.finish()
+    try:
+        fleet = lay_out(name, clusters)
+    except InventoryError as error:
+        for problem in error.problems:
+            document.note(problem.path, problem.reason, problem.fix)
+        document.finish()
+        raise AssertionError("a noted problem ends in FileError") from error
+    document.finish()
+    return FleetFile(fleet=fleet, server_host=host, server_port=port, heartbeat=heartbeat, reboot=reboot)
+
+
+def _cluster(table: Table) -> ClusterBlock:
+    """Unknown fabrics and platforms are noted by the inventory, which knows them."""
+    name, fabric = table.text("name"), table.text("fabric")
+    blocks = tuple(_block(block) for block in table.tables("hosts"))
+    table.finish()
+    return ClusterBlock(name=name, fabric=fabric, blocks=blocks)
+
+
+def _block(table: Table) -> HostBlock:
+    hosts: tuple[HostId, ...] = ()
+    text = table.text("list")
+    try:
+        hosts = parse(text)
+    except HostListError as error:
+        table.note("list", f"{error.reason} at character {error.position + 1} of {text!r}", error.fix)
+    platform = table.text("platform")
+    hosts_per_rack = table.integer("hosts_per_rack", 0, 0, 1024)
+    racks_per_pod = table.integer("racks_per_pod", 0, 0, 65536)
+    table.finish()
+    return HostBlock(hosts=hosts, platform=platform, hosts_per_rack=hosts_per_rack, racks_per_pod=racks_per_pod)

@@ -1,0 +1,163 @@
+"""Job files: TOML that says what a job asks for.
+
+    schema = "trainmaster.job/v1"            # optional
+    name = "llama"
+    command = ["python", "train.py", "--steps", "1000"]
+    hosts = 4
+    ranks_per_host = 8                       # default 1
+    spares = 1                               # default 0
+    priority = 0                             # -1000 to 1000
+    workdir = "."                            # default: the directory of this file
+    preload = ["torch"]                      # modules that a warm process imports ahead
+    on_drain = "move"                        # or "finish"
+    yield_deadline_s = 60
+
+    [env]
+    OMP_NUM_THREADS = "4"
+
+    [checkpoint]
+    dir = "checkpoints"                      # default: a directory below the job's own
+    every_steps = 100                        # default 0: when asked for and at the end
+    keep = 2
+
+    [restart]
+    max_restarts = 3
+    window_s = 3600
+    same_failure_limit = 3
+
+Relative paths are resolved against the directory of the file, so that a job means the same from wherever it is
+submitted. Defaults and their meaning are those of `core/scheduling/request.py`.
+"""
+
+import re
+from pathlib import Path
+from typing import Final, get_args
+
+from trainmaster.core.base.ids import NAME_PATTERN
+from trainmaster.core.base.time import in_seconds, seconds
+from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, OnDrain, RestartBudget
+from trainmaster.live.tomlfile import Document, Table
+
+SCHEMA: Final = "trainmaster.job/v1"
+HOSTS_LIMIT: Final = 65_536
+RANKS_LIMIT: Final = 1024
+_DAY_S: Final = 86_400.0
+
+_OURS: Final = frozenset(
+    {
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+        "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    }
+)  # fmt: skip
+"""Variables that a launch sets itself, with those that begin with TORCHELASTIC_ or TRAINMASTER_."""
+
+
+def load(file: Path) -> JobSpec:
+    """Reads a job file. Raises `trainmaster.live.tomlfile.FileError` with all problems."""
+    document = Document(file, "job file")
+    root, base = document.root, file.resolve().parent
+    document.check_schema(SCHEMA)
+    defaults = JobSpec(name="defaults", command=("true",), hosts=1)
+    spec = JobSpec(
+        name=_name(root),
+        command=_command(root),
+        hosts=root.integer("hosts", None, 1, HOSTS_LIMIT),
+        ranks_per_host=root.integer("ranks_per_host", defaults.ranks_per_host, 1, RANKS_LIMIT),
+        spares=root.integer("spares", defaults.spares, 0, HOSTS_LIMIT),
+        priority=root.integer("priority", defaults.priority, -1000, 1000),
+        environment=_environment(root),
+        workdir=str(base / _path(root, "workdir", ".")),
+        preload=_preload(root),
+        checkpoint=_checkpoint(root.table("checkpoint"), base),
+        restart=_restart(root.table("restart")),
+        on_drain=_on_drain(root, defaults.on_drain),
+        yield_deadline=seconds(root.number("yield_deadline_s", in_seconds(defaults.yield_deadline), 1.0, _DAY_S)),
+    )
+    root.finish()
+    document.finish()
+    return spec
+
+
+def _name(root: Table) -> str:
+    name = root.text("name")
+    if name and not NAME_PATTERN.fullmatch(name):
+        fix = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
+        root.note("name", f"{name!r} is not a name", fix)
+    return name
+
+
+def _command(root: Table) -> tuple[str, ...]:
+    command = root.texts("command")
+    if not command or not command[0]:
+        root.note("command", "the command is empty", 'write the program and its arguments: ["python", "train.py"]')
+    if any("\0" in part for part in command):
+        root.note("command", "an argument holds a NUL character", "remove it")
+    return command
+
+
+def _preload(root: Table) -> tuple[str, ...]:
+    """A warm process is a Python interpreter, so what is forked from it must be one too."""
+    modules = root.texts("preload", ())
+    for module in modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            root.note("preload", f"{module!r} is not the name of a module", 'write it as in an import: "torch.nn"')
+    command = root.texts("command", ())
+    if modules and command and not re.fullmatch(r"python[0-9.]*", Path(command[0]).name):
+        root.note("preload", f"preload needs a Python command, this is {command[0]!r}", "remove preload")
+    return modules
+
+
+def _environment(root: Table) -> dict[str, str]:
+    variables = root.mapping("env")
+    table = root.table("env")
+    for name, value in variables.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            table.note(name, "not the name of a variable", "use letters, digits and '_', no digit first")
+        elif "\0" in value:
+            table.note(name, "the value holds a NUL character", "remove it")
+        elif name in _OURS or name.startswith(("TORCHELASTIC_", "TRAINMASTER_")):
+            table.note(name, "every launch sets this variable itself", "remove it")
+    return variables
+
+
+def _path(table: Table, key: str, default: str) -> str:
+    """A path that may begin with `~`."""
+    path = table.text(key, default)
+    if "\0" in path:
+        table.note(key, "the path holds a NUL character", "remove it")
+        return default
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError:
+        table.note(key, f"no home directory for {path!r}", "write the whole path")
+        return default
+
+
+def _checkpoint(table: Table, base: Path) -> CheckpointPolicy:
+    defaults = CheckpointPolicy()
+    directory = _path(table, "dir", defaults.directory)
+    policy = CheckpointPolicy(
+        directory=str(base / directory) if table.has("dir") else "",
+        every_steps=table.integer("every_steps", defaults.every_steps, 0, 10**9),
+        keep=table.integer("keep", defaults.keep, 1, 10_000),
+    )
+    if table.has("dir") and not table.text("dir", ""):
+        table.note("dir", "the path is empty", "write a path, or remove the key for a directory below the job's own")
+    table.finish()
+    return policy
+
+
+def _restart(table: Table) -> RestartBudget:
+    defaults = RestartBudget()
+    budget = RestartBudget(
+        max_restarts=table.integer("max_restarts", defaults.max_restarts, 0, 10_000),
+        window=seconds(table.number("window_s", in_seconds(defaults.window), 1.0, 30 * _DAY_S)),
+        same_failure_limit=table.integer("same_failure_limit", defaults.same_failure_limit, 1, 1000),
+    )
+    table.finish()
+    return budget
+
+
+def _on_drain(root: Table, default: OnDrain) -> OnDrain:
+    choice = root.choice("on_drain", default, get_args(OnDrain))
+    return "finish" if choice == "finish" else "move"
