@@ -1,0 +1,97 @@
+"""The manifest: what a checkpoint consists of, written last and trusted first.
+
+It names every file with its size and CRC-32, so that a torn, truncated or flipped file is found before a byte of it
+reaches the model. A plain marker file (the usual remedy) shows that a save ended, not that the bytes are still those of
+the save. CRC-32 rather than a cryptographic digest: the enemy is a broken disk, not a forger, and it runs at several
+GiB/s, so it can always be on. Checksums are computed at the edge; here they are compared.
+
+`check` is told how deep it must look. A shallow check compares names and sizes of a listing. A deep one wants the
+checksum of every file, and a file whose checksum is not known fails it: unknown is not healthy.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.value import Value, encode
+from trainmaster.core.checkpoint.listing import Problem
+from trainmaster.core.checkpoint.position import Position
+
+SCHEMA: Final = 1
+
+
+class FileEntry(Value):
+    name: str
+    size_bytes: int
+    crc32: int
+
+
+class Manifest(Value):
+    """`writer` is the host of the rank that wrote the manifest."""
+
+    schema: int
+    job: JobId
+    attempt: AttemptId
+    epoch: int
+    step: int
+    world: int
+    position: Position
+    files: tuple[FileEntry, ...]
+    writer: str
+
+    def digest(self) -> str:
+        """Names the content: equal for equal files, so two steps with one digest are a defect of the saver."""
+        ordered = sorted(self.files, key=lambda file: file.name)
+        return hashlib.sha256(encode(ordered)).hexdigest()
+
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+class Observed(Value):
+    """A file that is there. `crc32` is None where nobody has read it."""
+
+    name: str
+    size_bytes: int
+    crc32: int | None = None
+
+
+def check(manifest: Manifest, observed: Iterable[Observed], *, step: int, deep: bool) -> tuple[Problem, ...]:
+    """What is wrong with the directory of `step` that holds this manifest; empty if it is whole."""
+    seen = {file.name: file for file in observed}
+    problems: list[Problem] = []
+    if manifest.schema != SCHEMA:
+        sentence = f"the manifest has schema {manifest.schema}, this version reads {SCHEMA}"
+        problems.append(Problem(token="unknown-schema", sentence=sentence, numbers={"schema": manifest.schema}))
+    if manifest.step != step:
+        sentence = f"the directory of step {step} holds a manifest of step {manifest.step}"
+        problems.append(Problem(token="wrong-step", sentence=sentence, numbers={"named": step, "held": manifest.step}))
+    if not manifest.files:
+        problems.append(Problem(token="no-files", sentence="the manifest names no file"))
+    for file in manifest.files:
+        problem = _check_file(file, seen.get(file.name), deep)
+        if problem is not None:
+            problems.append(problem)
+    return tuple(problems)
+
+
+def _check_file(file: FileEntry, seen: Observed | None, deep: bool) -> Problem | None:
+    if seen is None:
+        return _problem("missing-file", f"{file.name} is missing", file)
+    numbers = {"size_bytes": seen.size_bytes, "expected_bytes": file.size_bytes}
+    if seen.size_bytes == 0 and file.size_bytes > 0:
+        return _problem("empty-file", f"{file.name} has no bytes, expected {file.size_bytes}", file, **numbers)
+    if seen.size_bytes != file.size_bytes:
+        token = "short-file" if seen.size_bytes < file.size_bytes else "long-file"
+        return _problem(token, f"{file.name} has {seen.size_bytes} of {file.size_bytes} bytes", file, **numbers)
+    if deep and seen.crc32 is None:
+        return _problem("unread-file", f"{file.name} was not read, so nothing is known about its bytes", file)
+    if deep and seen.crc32 != file.crc32:
+        sentence = f"{file.name} has its size but not its content: CRC-32 {seen.crc32:08x}, expected {file.crc32:08x}"
+        return _problem("checksum-mismatch", sentence, file, crc32=seen.crc32 or 0, expected_crc32=file.crc32)
+    return None
+
+
+def _problem(token: str, sentence: str, file: FileEntry, **numbers: int) -> Problem:
+    return Problem(token=token, sentence=sentence, numbers=numbers, files=(file.name,))

@@ -1,0 +1,56 @@
+"""What may be deleted from a directory of checkpoints.
+
+Kept are the newest `keep` published ones, and everything that is not exactly ours. A directory without its manifest is
+no checkpoint: it does not count as one of the `keep` (else a torn newest one would push out the last good one) and is
+removed, because it was never published. The staging directory of the save in flight is not touched, nor one of a newer
+membership: whoever decides here may be a process that was replaced and does not know it yet.
+
+The decision is pure; who carries it out removes the manifest of a directory first, so that a deletion cut half-way
+leaves no directory that still looks complete.
+"""
+
+from collections.abc import Iterable
+
+from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.listing import Entry, Unpublished, published_steps, step_of, unpublished_of
+
+
+class Retirement(Value):
+    """Names to delete and to keep, both sorted; `foreign` are names that are not ours to judge."""
+
+    delete: tuple[str, ...]
+    keep: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+def retire(
+    entries: Iterable[Entry], *, keep: int, job: JobId, attempt: int, epoch: int, in_flight: Unpublished | None = None
+) -> Retirement:
+    """What this membership of `job` (an epoch of an attempt) may delete so that `keep` published checkpoints remain.
+
+    A save in flight counts as one of them, since it is about to be; but the last published one stays in any case.
+    """
+    assert keep >= 1
+    listed = tuple(entries)
+    ours = [entry for entry in listed if entry.owner in (None, job)]
+    stay = max(1, keep - 1) if in_flight is not None else keep
+    kept_steps = frozenset(published_steps(ours)[:stay])
+    decider = (attempt, epoch)
+    verdicts = {entry.name: entry in ours and _goes(entry, kept_steps, decider, in_flight) for entry in listed}
+    foreign = tuple(sorted(name for name in verdicts if step_of(name) is None and unpublished_of(name) is None))
+    delete = tuple(sorted(name for name, gone in verdicts.items() if gone))
+    assert not set(delete) & set(foreign)
+    stays = tuple(sorted(name for name, gone in verdicts.items() if not gone and name not in foreign))
+    return Retirement(delete=delete, keep=stays, foreign=foreign)
+
+
+def _goes(entry: Entry, kept_steps: frozenset[int], decider: tuple[int, int], in_flight: Unpublished | None) -> bool:
+    """Whether an entry is deleted."""
+    save = unpublished_of(entry.name)
+    if save is not None:
+        return (entry.attempt, save.epoch) <= decider and save != in_flight
+    step = step_of(entry.name)
+    if step is None:
+        return False
+    return not entry.complete or step not in kept_steps

@@ -1,0 +1,52 @@
+"""What a training script imports.
+
+    import trainmaster.training as tm
+
+    with tm.session() as session:
+        model, optimizer = ...
+        session.restore(model=model, optimizer=optimizer)
+        for step in session.steps(total=1000):
+            ...
+            session.report(step, loss=loss, samples=samples)
+
+The same script runs under Trainmaster, under plain torchrun, and alone. This module imports nothing heavy: PyTorch is
+imported when a session is opened.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trainmaster.training.metrics import Loss, losses
+
+if TYPE_CHECKING:
+    from trainmaster.training.runtime import Session
+
+__all__ = ["PRELOAD", "Loss", "losses", "session"]
+
+PRELOAD: Final[tuple[str, ...]] = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint",
+    "torch.distributed.checkpoint.state_dict",
+    "trainmaster.training.runtime",
+    "trainmaster.training.checkpoint_io",
+    "trainmaster.training.reference.main",
+)
+"""Modules that a warm process imports once, before it forks workers. Importing them starts no thread and forms no
+process group."""
+
+
+def session(
+    *, checkpoint_dir: Path | None = None, checkpoint_every_steps: int | None = None, checkpoint_keep: int | None = None
+) -> "Session":
+    """Joins the job: opens the board, forms the process group. Use it as a context manager.
+
+    The arguments serve where the environment says nothing (outside of Trainmaster); without a checkpoint directory
+    nothing is saved. When the block ends without an exception, the process leaves with exit code 0 and does not return.
+    Raises `TrainingError` (a sentence for the user) if the environment is incomplete.
+    """
+    from trainmaster.training.runtime import open_session
+
+    return open_session(checkpoint_dir, checkpoint_every_steps, checkpoint_keep)

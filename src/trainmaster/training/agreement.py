@@ -1,0 +1,59 @@
+"""Decisions that all ranks take alike.
+
+A rank that raises while the others wait in a collective is the classical hang. So local work that may fail at the edge
+(files, mostly) is done in `together`: each rank tries, all learn the outcomes of all, and then all go on or all stop.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from trainmaster.training.errors import SaveFailed
+
+T = TypeVar("T")
+
+
+def gather(value: T) -> list[T]:
+    """The values of all ranks, on all ranks, in order of rank."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def broadcast(value: T) -> T:
+    """Rank 0's value, on all ranks."""
+    values: list[Any] = [value]
+    dist.broadcast_object_list(values, src=0)
+    result: T = values[0]
+    return result
+
+
+def maxima(*values: int) -> list[int]:
+    """The greatest of each value over all ranks, with one small collective."""
+    tensor = torch.tensor(values, dtype=torch.int64)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return [int(value) for value in tensor.tolist()]
+
+
+def together(work: Callable[[], T]) -> list[T]:
+    """Does local work on every rank and returns all results. Raises `SaveFailed` on all ranks if it failed on any."""
+    outcome: tuple[T | None, str | None]
+    try:
+        outcome = (work(), None)
+    except OSError as error:
+        outcome = (None, str(error))
+    except SaveFailed as error:
+        outcome = (None, str(error))
+    outcomes = gather(outcome)
+    failures = [f"rank {rank}: {failure}" for rank, (_, failure) in enumerate(outcomes) if failure is not None]
+    if failures:
+        raise SaveFailed("; ".join(failures))
+    return [result for result, _ in outcomes]  # type: ignore[misc]
+
+
+def on_first(work: Callable[[], T]) -> T:
+    """Does work on rank 0 only and returns its result on all. Raises `SaveFailed` on all ranks if it failed."""
+    first = dist.get_rank() == 0
+    return together(lambda: work() if first else None)[0]  # type: ignore[return-value]

@@ -1,0 +1,150 @@
+"""The directory of checkpoints on disk: looking, checksumming, publishing, deleting.
+
+Durability is the order of syncs: files, then the staging directory, then the rename, then the parent directory. A crash
+between any two leaves either the old state or the new one. Deleting removes the manifest first, for the same reason.
+"""
+
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.value import Value, decode, encode
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, step_of, torn_name, unpublished_of
+from trainmaster.core.checkpoint.manifest import Manifest, Observed
+from trainmaster.core.checkpoint.space import Volume
+
+OWNER_NAME: Final = "owner.json"
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class OwnerMark(Value):
+    """Lies in every directory that we make, so that a deletion can tell ours from others."""
+
+    job: JobId
+    attempt: int
+    epoch: int
+
+
+def look(root: Path) -> tuple[Entry, ...]:
+    """All directories under `root`; empty if there is no such directory."""
+    if not root.is_dir():
+        return ()
+    names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    return tuple(_entry(root, name) for name in names)
+
+
+def _entry(root: Path, name: str) -> Entry:
+    if step_of(name) is None and unpublished_of(name) is None:
+        return Entry(name=name, complete=False)
+    mark = _mark(root / name)
+    return Entry(
+        name=name,
+        complete=(root / name / MANIFEST_NAME).is_file(),
+        owner=mark.job if mark else None,
+        attempt=mark.attempt if mark else 0,
+    )
+
+
+def _mark(path: Path) -> OwnerMark | None:
+    """The owner mark of a directory; None if it has none that can be read (it is then nobody's)."""
+    try:
+        return decode((path / OWNER_NAME).read_bytes(), OwnerMark)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def observe(path: Path, names: list[str], *, read: bool) -> tuple[Observed, ...]:
+    """Sizes (and checksums, if `read`) of those of the named files that are there."""
+    found = []
+    for name in names:
+        try:
+            size = (path / name).stat().st_size
+            found.append(Observed(name=name, size_bytes=size, crc32=crc32(path / name) if read else None))
+        except FileNotFoundError:
+            continue
+    return tuple(found)
+
+
+def crc32(path: Path) -> int:
+    value = 0
+    buffer = bytearray(_CHUNK_BYTES)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            value = zlib.crc32(view[:count], value)
+    return value
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Raises `OSError` or `msgspec.MsgspecError`."""
+    return decode((path / MANIFEST_NAME).read_bytes(), Manifest)
+
+
+def open_staging(path: Path, mark: OwnerMark) -> None:
+    """Makes a fresh staging directory; a leftover of the same name is removed first."""
+    if path.exists():
+        remove(path)
+    path.mkdir(parents=True)
+    write_synced(path / OWNER_NAME, encode(mark))
+
+
+def publish(staging: Path, final: Path, epoch: int) -> None:
+    """Gives a written and verified directory its final name. What has that name is moved aside."""
+    sync_directory(staging)
+    if final.exists():
+        aside = final.parent / torn_name(step_of(final.name) or 0, epoch)
+        if aside.exists():
+            remove(aside)
+        final.rename(aside)
+    staging.rename(final)
+    sync_directory(final.parent)
+
+
+def remove(path: Path) -> None:
+    """Deletes a directory; cut at any point, what is left does not look complete."""
+    (path / MANIFEST_NAME).unlink(missing_ok=True)
+    shutil.rmtree(path)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    with path.open("xb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def volume(path: Path) -> Volume:
+    """The file system that `path` lies on."""
+    told = os.statvfs(path)
+    inodes_used = 100 - told.f_favail * 100 // told.f_files if told.f_files else 0
+    return Volume(
+        path=str(path),
+        kind=_kind(path),
+        size_bytes=told.f_blocks * told.f_frsize,
+        free_bytes=told.f_bavail * told.f_frsize,
+        inodes_used_percent=inodes_used,
+    )
+
+
+def _kind(path: Path) -> str:
+    """Type of the file system, `unknown` where the system does not tell."""
+    table = Path("/proc/self/mounts")
+    if not table.exists():
+        return "unknown"
+    rows = [line.split() for line in table.read_text().splitlines()]
+    resolved = path.resolve()
+    over = [(len(row[1]), row[2]) for row in rows if resolved.is_relative_to(row[1].replace("\\040", " "))]
+    return max(over)[1] if over else "unknown"

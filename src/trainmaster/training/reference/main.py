@@ -1,0 +1,128 @@
+"""`python -m trainmaster.training.reference`: trains the reference model on the shipped text.
+
+Stopped, yielded or killed and resumed, it gives the same losses to the bit as an undisturbed run with as many ranks:
+data and learning rate are functions of the step, weights and moments come back exactly, and one thread a rank with
+deterministic kernels adds numbers in one order. With another number of ranks sums are added in another order, so losses
+agree only to rounding.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as functional
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import trainmaster.training as tm
+from trainmaster.training.errors import TrainingError
+from trainmaster.training.reference import corpus
+from trainmaster.training.reference.data import Samples
+from trainmaster.training.reference.model import Llama, Shape
+from trainmaster.training.runtime import Session
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainmaster.training.reference", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("--steps", type=int, default=200, help="number of the last step (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="weights and data order (default: %(default)s)")
+    parser.add_argument("--global-batch", type=int, default=8, help="samples a step, all ranks (default: %(default)s)")
+    parser.add_argument("--seq-len", type=int, default=128, help="tokens a sample (default: %(default)s)")
+    parser.add_argument("--dim", type=int, default=256, help="width of the model (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=6, help="blocks (default: %(default)s)")
+    parser.add_argument("--heads", type=int, default=8, help="query heads (default: %(default)s)")
+    parser.add_argument("--key-heads", type=int, default=4, help="key and value heads (default: %(default)s)")
+    parser.add_argument("--hidden", type=int, default=704, help="width of the feed-forward part (default: %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="at its peak (default: %(default)s)")
+    parser.add_argument("--warmup-steps", type=int, default=20, help="steps up to the peak (default: %(default)s)")
+    parser.add_argument("--weight-decay", type=float, default=0.1, help="of AdamW (default: %(default)s)")
+    parser.add_argument("--clip", type=float, default=1.0, help="greatest norm of all gradients (default: %(default)s)")
+    parser.add_argument("--checkpoint-dir", type=Path, help="where Trainmaster names none")
+    parser.add_argument("--checkpoint-every", type=int, help="steps between saves, where Trainmaster names none")
+    parser.add_argument(
+        "--step-sleep", type=float, default=0.0, help="seconds to add to each step (for demonstrations)"
+    )
+    return parser.parse_args(argv)
+
+
+def rate_at(step: int, options: argparse.Namespace) -> float:
+    """Learning rate of a step: linear up to the peak, then along a cosine down to a tenth of it at the last step."""
+    peak = float(options.learning_rate)
+    if step <= options.warmup_steps:
+        return peak * step / float(options.warmup_steps)
+    progress = (step - options.warmup_steps) / max(1, options.steps - options.warmup_steps)
+    rate: float = peak * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, progress))))
+    return rate
+
+
+def build(options: argparse.Namespace, vocabulary: int, world: int) -> tuple[Llama, torch.optim.AdamW]:
+    """The sharded model and its optimizer, with the weights of the seed."""
+    shape = Shape(
+        vocabulary=vocabulary,
+        dim=options.dim,
+        layers=options.layers,
+        heads=options.heads,
+        key_heads=options.key_heads,
+        hidden=options.hidden,
+        context=options.seq_len,
+    )
+    model = Llama(shape)
+    model.draw_weights(options.seed)
+    mesh = init_device_mesh("cpu", (world,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay, foreach=True
+    )
+    return model, optimizer
+
+
+def train(session: Session, options: argparse.Namespace) -> None:
+    samples = Samples(corpus.tokens(), options.seq_len, options.seed)
+    model, optimizer = build(options, corpus.VOCABULARY_SIZE, session.world)
+    batch = options.global_batch
+    session.restore(model=model, optimizer=optimizer, global_batch=batch)
+    for step in session.steps(total=options.steps):
+        inputs, targets = samples.batch(session.samples, batch, session.rank, session.world)
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, options)
+        logits = model(inputs)
+        summed = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        local = summed / (batch * options.seq_len)
+        (local * session.world).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss = local.detach().clone()
+        dist.all_reduce(loss)
+        if options.step_sleep > 0:
+            time.sleep(options.step_sleep)
+        session.report(step, loss=loss.item(), samples=session.samples + batch)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = arguments(sys.argv[1:] if argv is None else argv)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with tm.session(
+            checkpoint_dir=options.checkpoint_dir, checkpoint_every_steps=options.checkpoint_every
+        ) as session:
+            if options.global_batch < session.world:
+                raise TrainingError(
+                    f"--global-batch {options.global_batch} gives some of {session.world} ranks no sample; "
+                    f"use at least {session.world}"
+                )
+            train(session, options)
+    except TrainingError as error:
+        print(f"trainmaster: {error}", file=sys.stderr)
+        return 2
+    raise AssertionError("a session that ends without an exception ends the process")

@@ -1,0 +1,317 @@
+"""A rank's part in a job: joining, stepping, answering requests, leaving.
+
+The loop belongs to the script; the session sits at the boundary between two steps, where the state is whole. There all
+ranks agree, with one collective of two integers, whether anyone was asked to save or to yield, so that a request that
+reaches the boards at slightly different moments leads to one save at one step. A signal handler (the usual way) acts in
+the middle of a step, on one rank.
+
+Leaving is where synchronous jobs like to die: a rank that tears its process group down while others still use it, or a
+destructor that aborts after the work is done and turns a success into a failure. So the ranks meet, confirm through the
+store that all have left the last collective, and leave by `os._exit(0)`, with no destructor run. When an exception
+propagates there is no collective at all: the others may be anywhere.
+"""
+
+import datetime
+import gc
+import math
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal
+
+import torch
+import torch.distributed as dist
+
+from trainmaster.core.agent.board import SIZE, Board, Phase, Request
+from trainmaster.core.checkpoint.position import Position, proceed
+from trainmaster.training import metrics
+from trainmaster.training.agreement import maxima
+from trainmaster.training.checkpoint_io import Checkpoints
+from trainmaster.training.directory import OwnerMark
+from trainmaster.training.errors import SaveFailed, TrainingError
+from trainmaster.training.surroundings import Surroundings, read
+
+_TIMEOUT: Final = datetime.timedelta(minutes=10)
+_LEAVE_TIMEOUT: Final = datetime.timedelta(seconds=30)
+_DEFAULT_KEEP: Final = 3
+
+
+def open_session(checkpoint_dir: Path | None, every_steps: int | None, keep: int | None) -> "Session":
+    """See `trainmaster.training.session`."""
+    here = read(os.environ, socket.gethostname())
+    here = here.but(
+        checkpoint_dir=here.checkpoint_dir or checkpoint_dir,
+        checkpoint_every_steps=here.checkpoint_every_steps or every_steps,
+        checkpoint_keep=here.checkpoint_keep or keep or _DEFAULT_KEEP,
+    )
+    board = _open_board(here.board)
+    board.put("attached_at", _now())
+    _advance(board, Phase.ATTACHED)
+    store = _form_group(here)
+    board.put("grouped_at", _now())
+    _advance(board, Phase.GROUPED)
+    return Session(here, board, store)
+
+
+class Session:
+    """Made by `trainmaster.training.session`. Every method but `report` and the properties is a collective."""
+
+    def __init__(self, here: Surroundings, board: Board, store: dist.Store) -> None:
+        self._here = here
+        self._board = board
+        self._store = store
+        self._step = 0
+        self._samples = 0
+        self._global_batch = 0
+        self._loss = math.nan
+        self._saved_step = -1
+        self._seen_request = board.integer("request_number")
+        self._seen_checkpoint = 0
+        self._yielded = False
+        self._model: torch.nn.Module | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._metrics = _metrics_writer(here)
+        self._checkpoints = _checkpoints(here)
+
+    @property
+    def rank(self) -> int:
+        return self._here.rank
+
+    @property
+    def world(self) -> int:
+        return self._here.world
+
+    @property
+    def samples(self) -> int:
+        """Global samples consumed so far, which is the index of the next one."""
+        return self._samples
+
+    @property
+    def yielded(self) -> bool:
+        """Whether the loop ended because the job was asked to yield."""
+        return self._yielded
+
+    def restore(self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, global_batch: int = 0) -> int:
+        """Loads the newest checkpoint that verifies and returns its step; 0 if there is none.
+
+        `global_batch` (samples a step over all ranks) lets the session warn if it changed since the checkpoint.
+        Raises `TrainingError` on all ranks if checkpoints exist and none can be used.
+        """
+        self._model, self._optimizer = model, optimizer
+        restored = self._checkpoints.restore(model, optimizer) if self._checkpoints else None
+        if restored is not None:
+            assert self._checkpoints is not None
+            self._step = self._saved_step = restored.step
+            self._samples = restored.position.samples
+            self._global_batch = restored.position.global_batch
+            self._tell(restored.sentence)
+            for warning in proceed(restored.position, self.world, global_batch or self._global_batch or 1).warnings:
+                self._tell(warning.sentence)
+            self._tell(self._checkpoints.clean())
+            self._board.put("published_step", restored.step)
+        self._board.put("restored_step", self._step)
+        self._board.put("step", self._step)
+        self._board.put("samples", self._samples)
+        self._board.put("restored_at", _now())
+        _advance(self._board, Phase.RESTORED)
+        return self._step
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The numbers of the steps that are left of `total`, counted from 1. Saves and yields between them."""
+        if self._model is None:
+            raise TrainingError("call session.restore(model=..., optimizer=...) before session.steps(...)")
+        while self._step < total and not self._yielded:
+            started = time.monotonic()
+            yield self._step + 1
+            self._complete_step(time.monotonic() - started)
+            self._answer_requests(last=self._step == total)
+
+    def report(self, step: int, *, loss: float, samples: int) -> None:
+        """Tells the loss of the current step (the global one, equal on all ranks) and the global samples so far."""
+        assert step == self._step + 1, (step, self._step)
+        self._global_batch = samples - self._samples
+        self._loss, self._samples = float(loss), samples
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if error is not None:
+            self._tell(f"{type(error).__name__}: {error}".splitlines()[0])
+            return False
+        if not self._yielded and self._step > max(self._saved_step, 0):
+            self._save()
+        self._leave(Phase.YIELDED if self._yielded else Phase.FINISHED)
+        return False
+
+    def _complete_step(self, step_s: float) -> None:
+        self._step += 1
+        now = _now()
+        board = self._board
+        board.put("step", self._step)
+        board.put("step_at", now)
+        board.put("step_s", step_s)
+        board.put("loss", self._loss)
+        board.put("samples", self._samples)
+        if board.integer("first_step_at") == 0:
+            board.put("first_step_at", now)
+        _advance(board, Phase.TRAINING)
+        if self._metrics is not None:
+            self._metrics.write(
+                metrics.Line(
+                    step=self._step,
+                    loss=self._loss if math.isfinite(self._loss) else None,
+                    loss_hex=self._loss.hex(),
+                    time_s=now / 1e6,
+                    samples=self._samples,
+                    step_s=step_s,
+                )
+            )
+
+    def _answer_requests(self, *, last: bool) -> None:
+        number = self._board.integer("request_number")
+        request = Request(self._board.integer("request")) if number > self._seen_request else Request.NONE
+        checkpoint = number if request == Request.CHECKPOINT else 0
+        asked, leave = maxima(checkpoint, int(request == Request.YIELD))
+        self._seen_request = max(self._seen_request, number)
+        every = self._here.checkpoint_every_steps
+        due = every is not None and self._step % every == 0
+        if last or leave or due or asked > self._seen_checkpoint:
+            self._save()
+        self._seen_checkpoint = max(self._seen_checkpoint, asked)
+        if leave and not last:
+            self._yielded = self._saved_step == self._step
+            if not self._yielded:
+                self._tell(
+                    f"asked to yield at step {self._step}, but nothing is saved: training goes on; {self._board.note()}"
+                )
+
+    def _save(self) -> None:
+        if self._checkpoints is None:
+            return
+        assert self._model is not None
+        assert self._optimizer is not None
+        started = time.monotonic()
+        _advance(self._board, Phase.SAVING)
+        position = Position(samples=self._samples, global_batch=self._global_batch, step=self._step)
+        try:
+            saved = self._checkpoints.save(self._model, self._optimizer, position)
+        except SaveFailed as failure:
+            self._board.put("failed_saves", self._board.integer("failed_saves") + 1)
+            self._tell(f"the save of step {self._step} failed: {failure}")
+        else:
+            self._saved_step = saved.step
+            self._board.put("published_step", saved.step)
+            self._tell(saved.complaint)
+        self._board.put("save_s", float(self._board.get("save_s")) + time.monotonic() - started)
+        _advance(self._board, Phase.TRAINING)
+
+    def _leave(self, phase: Phase) -> None:
+        """Leaves the job together with the others and ends the process with exit code 0."""
+        self._model = self._optimizer = None
+        gc.collect()
+        dist.barrier()
+        _advance(self._board, phase)
+        _part(self._store, self.rank, self.world)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def _tell(self, sentence: str) -> None:
+        """A note on the board, and a line on rank 0's standard error; nothing for an empty sentence."""
+        if not sentence:
+            return
+        self._board.put_note(sentence)
+        self._board.publish()
+        if self.rank == 0:
+            print(f"trainmaster: {sentence}", file=sys.stderr, flush=True)
+
+
+def _open_board(path: Path | None) -> Board:
+    """The agent's page; a page of our own, which nobody reads, if there is no agent."""
+    if path is None:
+        own = Board(memoryview(bytearray(SIZE)))
+        own.clear()
+        return own
+    try:
+        with path.open("r+b") as stream:
+            board = Board(memoryview(mmap.mmap(stream.fileno(), SIZE)))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"the board {path} cannot be mapped ({error}); the agent must make it first") from error
+    if not board.is_valid():
+        raise TrainingError(f"{path} is not a board of this version; the agent and the job must use one version")
+    return board
+
+
+def _form_group(here: Surroundings) -> dist.Store:
+    """Forms the process group with a store of this membership's own, so that no key of an earlier one is met."""
+    if here.master_addr in ("127.0.0.1", "localhost"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store: dist.Store
+    if here.alone:
+        store = dist.HashStore()
+    elif not here.managed:
+        store = next(iter(dist.rendezvous("env://", timeout=_TIMEOUT)))[0]
+    else:
+        store = dist.TCPStore(
+            here.master_addr,
+            here.master_port,
+            here.world,
+            is_master=here.rank == 0,
+            timeout=_TIMEOUT,
+            wait_for_workers=False,
+            master_listen_fd=here.store_fd if here.rank == 0 else None,
+        )
+    store = dist.PrefixStore(f"{here.attempt}/e{here.epoch}", store)
+    dist.init_process_group("gloo", store=store, rank=here.rank, world_size=here.world, timeout=_TIMEOUT)
+    return store
+
+
+def _part(store: dist.Store, rank: int, world: int) -> None:
+    """Returns when every rank is out of its last collective; rank 0, which may host the store, returns last.
+
+    A rank that dies here takes nothing with it, since all work is saved: it is reported, not waited for.
+    """
+    store.set_timeout(_LEAVE_TIMEOUT)
+    try:
+        if store.add("parting/arrived", 1) == world:
+            store.set("parting/all", "1")
+        store.wait(["parting/all"])
+        if store.add("parting/gone", 1) == world:
+            store.set("parting/last", "1")
+        if rank == 0:
+            store.wait(["parting/last"])
+    except (dist.DistError, RuntimeError) as error:
+        print(f"trainmaster: rank {rank} left without the others: {error}", file=sys.stderr, flush=True)
+
+
+def _checkpoints(here: Surroundings) -> Checkpoints | None:
+    if here.checkpoint_dir is None:
+        return None
+    assert here.checkpoint_keep is not None
+    mark = OwnerMark(job=here.job, attempt=here.attempt_number(), epoch=here.epoch)
+    return Checkpoints(here.checkpoint_dir, mark, here.attempt, here.checkpoint_keep)
+
+
+def _metrics_writer(here: Surroundings) -> metrics.Writer | None:
+    if here.job_dir is None or here.rank != 0:
+        return None
+    here.job_dir.mkdir(parents=True, exist_ok=True)
+    return metrics.Writer(metrics.path_of(here.job_dir, here.attempt, here.epoch))
+
+
+def _advance(board: Board, phase: Phase) -> None:
+    board.put("phase", int(phase))
+    board.publish()
+
+
+def _now() -> int:
+    """Microseconds since 1970 (UTC)."""
+    return time.time_ns() // 1000
