@@ -1,6 +1,7 @@
-"""Starts the ranks of a job as plain processes with the environment that an agent gives them: boards, an inherited
-listening socket for the store, directories. What an agent would do beyond that, the tests do by hand."""
+"""Starts the ranks of a job with the environment that an agent gives them: boards, an inherited listening socket for
+the store, directories. Workers are forked from a warm process. What an agent would do beyond that, the tests do by hand."""
 
+import json
 import mmap
 import os
 import signal
@@ -8,14 +9,52 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import SIZE, Board, Phase
 
 TINY = ("--dim=32", "--layers=2", "--heads=4", "--key-heads=2", "--hidden=64", "--seq-len=16", "--global-batch=8")
 DEADLINE_S = 60.0
+_WARM = Path(__file__).parent / "training_warm.py"
+
+
+class Warm:
+    """The warm process."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process = subprocess.Popen(
+            [sys.executable, str(_WARM), str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        theirs.close()
+        self._channel.settimeout(DEADLINE_S)
+        self.threads: int = self._receive()["threads"]
+
+    def start(self, request: dict[str, Any], listener: socket.socket | None) -> int:
+        data = json.dumps(request).encode()
+        if listener is None:
+            self._channel.send(data)
+        else:
+            socket.send_fds(self._channel, [data], [listener.fileno()])
+        pid: int = self._receive()
+        return pid
+
+    def ended(self) -> dict[int, int]:
+        """Exit codes by pid."""
+        self._channel.send(json.dumps("poll").encode())
+        return {int(pid): code for pid, code in self._receive().items()}
+
+    def close(self) -> None:
+        self._channel.close()
+        self.process.wait(DEADLINE_S)
+
+    def _receive(self) -> Any:
+        return json.loads(self._channel.recv(1 << 16))
 
 
 class Membership:
@@ -23,6 +62,7 @@ class Membership:
 
     def __init__(
         self,
+        warm: Warm,
         root: Path,
         *flags: str,
         world: int = 4,
@@ -31,94 +71,95 @@ class Membership:
         every: int | None = None,
         keep: int = 3,
         checkpoints: Path | None = None,
-        script: Sequence[str] = ("-m", "trainmaster.training.reference"),
+        module: str = "trainmaster.training.reference",
     ) -> None:
         self.root, self.world, self.epoch = root, world, epoch
         self.checkpoints = checkpoints or root / "checkpoints"
         self.boards: list[Board] = []
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.pids: list[int] = []
+        self._warm = warm
         self._pages: list[mmap.mmap] = []
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.set_inheritable(True)
+            shared = {
+                "WORLD_SIZE": world,
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": listener.getsockname()[1],
+                environment.JOB: "job-1",
+                environment.ATTEMPT: attempt,
+                environment.EPOCH: epoch,
+                environment.HOST: "host-1",
+                environment.JOB_DIR: root / "job",
+                environment.CHECKPOINT_DIR: self.checkpoints,
+                environment.CHECKPOINT_KEEP: keep,
+                **({environment.CHECKPOINT_EVERY_STEPS: every} if every else {}),
+            }
             for rank in range(world):
-                self._start(rank, listener, [*script, *flags], attempt, every, keep)
+                environ = {"RANK": rank, "LOCAL_RANK": rank, environment.BOARD: self._make_board(rank), **shared}
+                request = {
+                    "environ": {name: str(value) for name, value in environ.items()},
+                    "module": module,
+                    "argv": flags,
+                    "stderr": str(self._stderr(rank)),
+                }
+                self.pids.append(warm.start(request, listener if rank == 0 else None))
 
     def __enter__(self) -> "Membership":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            process.kill()
-        for process in self.processes:
-            process.wait()
-
-    def _start(
-        self, rank: int, listener: socket.socket, arguments: list[str], attempt: str, every: int | None, keep: int
-    ) -> None:
-        page = self.root / f"board-{attempt}-e{self.epoch}-r{rank}"
-        page.write_bytes(bytes(SIZE))
-        with page.open("r+b") as stream:
-            self._pages.append(mmap.mmap(stream.fileno(), SIZE))
-        board = Board(memoryview(self._pages[-1]))
-        board.clear()
-        board.put("phase", int(Phase.SPAWNED))
-        board.put("spawned_at", time.time_ns() // 1000)
-        self.boards.append(board)
-        added = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": self.world,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": listener.getsockname()[1],
-            "OMP_NUM_THREADS": 1,
-            "PYTHONWARNINGS": "error::DeprecationWarning",
-            environment.JOB: "job-1",
-            environment.ATTEMPT: attempt,
-            environment.EPOCH: self.epoch,
-            environment.HOST: "host-1",
-            environment.BOARD: page,
-            environment.JOB_DIR: self.root / "job",
-            environment.CHECKPOINT_DIR: self.checkpoints,
-            environment.CHECKPOINT_KEEP: keep,
-            **({environment.CHECKPOINT_EVERY_STEPS: every} if every else {}),
-            **({environment.STORE_FD: listener.fileno()} if rank == 0 else {}),
-        }
-        self.processes.append(
-            subprocess.Popen(
-                [sys.executable, *arguments],
-                env={**os.environ, **{name: str(value) for name, value in added.items()}},
-                stdout=subprocess.PIPE,
-                stderr=(self.root / f"stderr-{attempt}-e{self.epoch}-r{rank}").open("wb"),
-                pass_fds=(listener.fileno(),) if rank == 0 else (),
-            )
-        )
+        self.kill()
+        self.wait_until(lambda: self._codes() is not None, "death after SIGKILL")
 
     def errors(self) -> str:
-        return "".join(path.read_text() for path in sorted(self.root.glob(f"stderr-*-e{self.epoch}-r*")))
+        return "".join(self._stderr(rank).read_text() for rank in range(self.world) if self._stderr(rank).exists())
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S} s\n{self.errors()}"
-            time.sleep(0.002)
+            time.sleep(0.001)
 
     def wait_step(self, step: int) -> None:
         def reached() -> bool:
-            assert all(process.poll() in (None, 0) for process in self.processes), self.errors()
+            early = {pid: code for pid, code in self._warm.ended().items() if pid in self.pids and code != 0}
+            assert not early, f"{early}\n{self.errors()}"
             return all(board.integer("step") >= step for board in self.boards)
 
         self.wait_until(reached, f"step {step}")
 
     def kill(self, *ranks: int) -> None:
         """SIGKILL; without ranks, all of them."""
+        ended = self._warm.ended()
         for rank in ranks or range(self.world):
-            self.processes[rank].send_signal(signal.SIGKILL)
+            if self.pids[rank] not in ended:
+                os.kill(self.pids[rank], signal.SIGKILL)
 
     def codes(self) -> list[int]:
         """Waits for all processes; their exit codes."""
-        self.wait_until(lambda: all(process.poll() is not None for process in self.processes), "exit")
-        return [process.returncode for process in self.processes]
+        self.wait_until(lambda: self._codes() is not None, "exit")
+        codes = self._codes()
+        assert codes is not None
+        return codes
 
     def finish(self) -> None:
         codes = self.codes()
         assert codes == [0] * self.world, f"{codes}\n{self.errors()}"
+
+    def _codes(self) -> list[int] | None:
+        ended = self._warm.ended()
+        return [ended[pid] for pid in self.pids] if set(self.pids) <= set(ended) else None
+
+    def _make_board(self, rank: int) -> Path:
+        page = self.root / f"board-e{self.epoch}-r{rank}"
+        page.write_bytes(bytes(SIZE))
+        with page.open("r+b") as stream:
+            self._pages.append(mmap.mmap(stream.fileno(), SIZE))
+        board = Board(memoryview(self._pages[-1]))
+        board.clear()
+        board.put("spawned_at", time.time_ns() // 1000)
+        board.put("phase", int(Phase.SPAWNED))
+        self.boards.append(board)
+        return page
+
+    def _stderr(self, rank: int) -> Path:
+        return self.root / f"stderr-e{self.epoch}-r{rank}"

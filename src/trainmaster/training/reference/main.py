@@ -34,7 +34,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200, help="number of the last step (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="weights and data order (default: %(default)s)")
     parser.add_argument("--global-batch", type=int, default=8, help="samples a step, all ranks (default: %(default)s)")
-    parser.add_argument("--seq-len", type=int, default=128, help="tokens a sample (default: %(default)s)")
+    parser.add_argument("--seq-len", type=int, default=64, help="tokens a sample (default: %(default)s)")
     parser.add_argument("--dim", type=int, default=256, help="width of the model (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=6, help="blocks (default: %(default)s)")
     parser.add_argument("--heads", type=int, default=8, help="query heads (default: %(default)s)")
