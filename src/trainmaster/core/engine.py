@@ -1,28 +1,228 @@
-"""The one door of the core: `handle(event)` applies an event and returns the effects that it causes."""
+"""The one door of the core.
 
-from trainmaster.core.base.ids import HostId
+`Engine.handle(event)` applies one event to the state and returns the effects that it causes; nothing else changes the
+state. The engine only dispatches: each area has its applier. After the event itself come the signals that it caused,
+and last, if hosts became free or jobs were queued, attempts that want hosts are served and then the queue.
+
+Work per event grows with what the event touches: the hosts it names, the attempt it is about, the attempts and the head
+of the queue that wait for hosts. Only a change of the server looks at every host.
+
+If `handle` raises, the event has no meaning in this state (a defect or a world that we do not understand); the state
+may then be half changed and must be thrown away: restore it from the log, which does not have the event.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+
+from trainmaster.core.base.ids import AttemptId, HostId
+from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
-from trainmaster.core.effects import AnyEffect
-from trainmaster.core.events import AnyEvent
+from trainmaster.core.base.value import decode, encode
+from trainmaster.core.effects import AnyEffect, ReleaseAttempt, VerifyHost
+from trainmaster.core.events import (
+    AgentDisconnected,
+    AgentRegistered,
+    AgentSilent,
+    AnyEvent,
+    CheckpointFailed,
+    CheckpointPublished,
+    DrainRequested,
+    EffectEnded,
+    EpochPhase,
+    FleetDeclared,
+    JobCancelled,
+    JobRequeued,
+    JobSubmitted,
+    LeaseTaken,
+    ResumeRequested,
+    TimePassed,
+    WorkerExited,
+)
+from trainmaster.core.fleet import hosts
+from trainmaster.core.recovery import forming, handover, interrupt, reports
+from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.ending import end
+from trainmaster.core.scheduling import jobs
+from trainmaster.core.scheduling.job import Job, JobState
+from trainmaster.core.state import ClusterState, Derived, effect_order
+from trainmaster.core.step import Step
 
 
 class Engine:
+    def __init__(self, state: ClusterState | None = None) -> None:
+        self.state = state if state is not None else ClusterState()
+        """Read only for everyone else."""
+        self._derived = Derived(self.state)
+
+    @property
+    def index(self) -> int:
+        """Index of the last event applied."""
+        return self.state.index
+
     def handle(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
-        """Applies the event with index `self.index + 1`."""
-        raise NotImplementedError(event)
+        """Applies the event with index `self.index + 1`. Raises `IllegalTransition`, `KeyError` or `AssertionError` for
+        an event that can't happen in this state; the engine must then be thrown away."""
+        self.state.index += 1
+        self.state.now = max(self.state.now, event.at)
+        step = Step(self.state, self._derived, self.state.now)
+        _APPLY[type(event)](step, event)
+        self._pass_signals(step)
+        if step.capacity_came:
+            self._serve(step)
+        return tuple(step.effects)
 
     def next_wake(self) -> Instant | None:
-        """When a policy wants a TimePassed, at the latest."""
-        raise NotImplementedError
+        """When a policy wants a TimePassed, at the latest; None: never."""
+        heap = self._derived.wake_heap
+        while heap and self.state.wakes.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def pending(self, host: HostId | None = None) -> tuple[AnyEffect, ...]:
         """Effects without an outcome, in the order in which they were caused."""
-        raise NotImplementedError
+        if host is None:
+            names = list(self.state.pending)
+        else:
+            names = list(self._derived.effects_by_host.get(host, ()))
+        return tuple(self.state.pending[name] for name in sorted(names, key=effect_order))
+
+    def free_hosts(self) -> Mapping[str, int]:
+        """Free hosts by cluster."""
+        return {str(cluster): count for cluster, count in self._derived.free.counts().items()}
+
+    def preview_placement(self, count: int, spares: int) -> Reason | tuple[HostId, ...]:
+        """Where a gang would go now, if it were alone; changes nothing."""
+        found = self._derived.free.place(count, spares)
+        return found if isinstance(found, Reason) else found.members
 
     def snapshot(self) -> bytes:
-        """The state as canonical bytes."""
-        raise NotImplementedError
+        """The state as canonical bytes: equal states give equal bytes."""
+        return encode(self.state)
 
     @classmethod
     def restore(cls, snapshot: bytes) -> "Engine":
-        raise NotImplementedError(snapshot)
+        return cls(decode(snapshot, ClusterState))
+
+    def _pass_signals(self, step: Step) -> None:
+        while step.signals:
+            kind, host, name = step.signals.pop(0)
+            attempt = step.state.attempts[name]
+            if attempt.is_live():
+                _SIGNALS[kind](step, attempt, host)
+
+    def _serve(self, step: Step) -> None:
+        """Attempts that want hosts first, oldest first; then the queue, strictly in order."""
+        for name in tuple(step.state.wanting):
+            handover.serve(step, step.state.attempts[name])
+        while step.state.queue:
+            job = step.state.jobs[step.state.queue[0]]
+            found = step.derived.free.place(job.spec.hosts, job.spec.spares)
+            if isinstance(found, Reason):
+                job.reason = found
+                break
+            forming.start(step, job, found)
+        step.capacity_came = False
+
+
+def _time_passed(step: Step, event: TimePassed) -> None:
+    due = sorted((at, key) for key, at in step.state.wakes.items() if at <= step.now)
+    for _, key in due:
+        if step.state.wakes.get(key, step.now + 1) > step.now:
+            continue
+        step.unwake(key)
+        kind, _, name = key.partition("/")
+        _WAKES[kind](step, name)
+
+
+def _on_attempt(act: Callable[[Step, Attempt], None]) -> Callable[[Step, str], None]:
+    def wake(step: Step, name: str) -> None:
+        attempt = step.state.attempts[AttemptId(name)]
+        if attempt.is_live():
+            act(step, attempt)
+
+    return wake
+
+
+def _on_host(act: Callable[[Step, HostId], None]) -> Callable[[Step, str], None]:
+    return lambda step, name: act(step, HostId(name))
+
+
+def _lease_taken(step: Step, event: LeaseTaken) -> None:
+    assert event.lease > step.state.lease, (event.lease, step.state.lease)
+    step.state.lease = event.lease
+    hosts.lease_taken(step)
+
+
+def _effect_ended(step: Step, event: EffectEnded) -> None:
+    effect = step.settle(event.effect)
+    if effect is None:
+        return
+    if isinstance(effect, VerifyHost):
+        hosts.verification_ended(step, event)
+    elif isinstance(effect, ReleaseAttempt):
+        hosts.released(step, effect, event)
+    else:
+        reports.effect_ended(step, effect, event)
+
+
+def _live_attempt(step: Step, job: Job) -> Attempt | None:
+    attempt = step.state.attempts[job.attempts[-1]] if job.attempts else None
+    return attempt if attempt is not None and attempt.is_live() else None
+
+
+def _cancelled(step: Step, event: JobCancelled) -> None:
+    job = step.state.jobs[event.job]
+    reason = Reason(token="cancelled-by-request", sentence=f"cancelled by {event.by}: {event.reason}")
+    attempt = _live_attempt(step, job)
+    if attempt is not None:
+        end(step, attempt, AttemptState.CANCELLED, JobState.CANCELLED, reason, gently=True)
+    elif job.state is JobState.QUEUED:
+        jobs.move(step, job, JobState.CANCELLED, reason)
+        step.capacity_came = True
+
+
+def _requeued(step: Step, event: JobRequeued) -> None:
+    job = step.state.jobs[event.job]
+    reason = Reason(token="requeued", sentence=f"requeued by {event.by}: {event.reason}")
+    attempt = _live_attempt(step, job)
+    if attempt is not None:
+        handover.leave_for_queue(step, attempt, reason)
+    elif job.state is not JobState.QUEUED:
+        job.failures = ()
+        jobs.move(step, job, JobState.QUEUED, reason)
+
+
+_APPLY: Mapping[type, Callable[..., object]] = {
+    LeaseTaken: _lease_taken,
+    TimePassed: _time_passed,
+    FleetDeclared: hosts.declare,
+    AgentRegistered: hosts.registered,
+    AgentDisconnected: hosts.disconnected,
+    AgentSilent: hosts.silent,
+    DrainRequested: hosts.drain,
+    ResumeRequested: hosts.resume,
+    JobSubmitted: jobs.submit,
+    JobCancelled: _cancelled,
+    JobRequeued: _requeued,
+    EffectEnded: _effect_ended,
+    WorkerExited: reports.worker_exited,
+    EpochPhase: reports.phase_reached,
+    CheckpointPublished: reports.published,
+    CheckpointFailed: reports.save_failed,
+}
+
+_SIGNALS: Mapping[str, Callable[[Step, Attempt, HostId], None]] = {
+    "host-lost": interrupt.host_lost,
+    "host-gone": lambda step, attempt, host: interrupt.host_gone(step, attempt),
+    "host-draining": handover.host_draining,
+    "host-kept": lambda step, attempt, host: handover.serve(step, attempt),
+}
+
+_WAKES: Mapping[str, Callable[[Step, str], None]] = {
+    "host": _on_host(hosts.deadline_passed),
+    "reconnect": _on_host(hosts.reconnect_passed),
+    "drain": _on_host(handover.evict_deadline),
+    "settle": _on_attempt(interrupt.settled),
+    "form": _on_attempt(interrupt.form_overdue),
+    "yield": _on_attempt(handover.yield_overdue),
+}

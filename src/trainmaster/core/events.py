@@ -19,6 +19,27 @@ from trainmaster.core.recovery.events import (
 )
 from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSubmitted
 
+__all__ = [
+    "AgentDisconnected",
+    "AgentRegistered",
+    "AgentReport",
+    "AgentSilent",
+    "AnyEvent",
+    "CheckpointFailed",
+    "CheckpointPublished",
+    "DrainRequested",
+    "EffectEnded",
+    "EpochPhase",
+    "FleetDeclared",
+    "JobCancelled",
+    "JobRequeued",
+    "JobSubmitted",
+    "LeaseTaken",
+    "ResumeRequested",
+    "TimePassed",
+    "WorkerExited",
+]
+
 
 class LeaseTaken(Event):
     """A server became the one writer. Its lease number fences effects of earlier ones; agents must register anew."""

@@ -1,0 +1,220 @@
+"""Where the time of a job went.
+
+The life of a job is cut into spans by the marks of its attempts and epochs, each span belongs to one phase, and they
+add up to the wall time exactly: a clock that jumps or a mark that is missing makes a span empty, never negative or
+double. Phases:
+
+    queue       waiting for hosts (also between attempts)
+    place       from the decision on a membership until its ranks have a store to meet at
+    launch      until the processes run and their group stands
+    restore     until the state is restored (or made fresh)
+    first_step  until the first step is done (allocators, caches, connections warm up; its work counts as overhead)
+    productive  steps that were done for the first time
+    replay      steps that had been done before an unplanned interruption, done again
+    save        blocking saves of checkpoints
+    interrupt   from the last completed step to the failure: work on a step that was never completed
+    detect      from the failure on its host until the server knew of it
+    decide      until the cause had a name and the next membership was wanted
+    finish      from the last step to the end of the job
+
+Goodput is productive / wall, the effective training time ratio (ETTR) of the reliability literature, with waiting in
+the queue counted as unproductive. Replay is estimated as (steps lost) x (mean step time of the epoch that repeats
+them), since the steps in between are not in the log.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from trainmaster.core.accounting.report import Incident, JobAccount
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.time import Instant, in_seconds
+from trainmaster.core.base.value import Value
+from trainmaster.core.recovery.attempt import Attempt, Epoch, lasting
+from trainmaster.core.scheduling.job import Job
+
+OVERHEAD_PHASES = ("interrupt", "detect", "decide", "place", "launch", "restore", "first_step", "replay")
+
+
+class Span(Value):
+    start: Instant
+    end: Instant
+    phase: str
+    attempt: str
+    epoch: int
+    """0: between epochs of different attempts."""
+
+
+def timeline(job: Job, attempts: Sequence[Attempt], now: Instant) -> tuple[Span, ...]:
+    """The spans of a job from its submission to its end (or `now`), in order, without gaps. A stretch of steps is one
+    span `training`; `account` divides it into productive, replay and save."""
+    end = job.ended_at if job.ended_at is not None else now
+    marks: list[tuple[Instant | None, str, str, int]] = []
+    for attempt in attempts:
+        marks.append((attempt.placed_at, "queue", attempt.id, 0))
+        for epoch in attempt.epochs:
+            marks += _epoch_marks(attempt, epoch)
+        if attempt.ended_at is not None:
+            closing = "finish" if attempt.epochs and attempt.epoch.ended_by == "finished" else "decide"
+            marks.append((attempt.ended_at, closing, attempt.id, len(attempt.epochs)))
+    last = "queue" if not attempts or not attempts[-1].is_live() else _open_phase(attempts[-1])
+    name, number = (attempts[-1].id, len(attempts[-1].epochs)) if attempts else ("", 0)
+    marks.append((end, last, name, number))
+    return tuple(_spans(job.submitted_at, end, marks))
+
+
+def _epoch_marks(attempt: Attempt, epoch: Epoch) -> list[tuple[Instant | None, str, str, int]]:
+    """(end of the span, its phase): each mark closes the span that began at the mark before it."""
+    grouped = epoch.grouped_at if epoch.grouped_at is not None else epoch.launched_at
+    last = epoch.last_step_at if epoch.first_step_at is not None else None
+    stopped = "save" if epoch.ended_by == "yielded" else "interrupt"
+    rows = [
+        (epoch.formed_at, "decide"),
+        (epoch.reserved_at, "place"),
+        (grouped, "launch"),
+        (epoch.restored_at, "restore"),
+        (epoch.first_step_at, "first_step"),
+        (last, "training"),
+        (epoch.failed_at, stopped),
+        (epoch.detected_at, "finish" if epoch.ended_by == "finished" else "detect"),
+        (epoch.decided_at, "decide"),
+    ]
+    return [(at, phase, attempt.id, epoch.number) for at, phase in rows]
+
+
+def _open_phase(attempt: Attempt) -> str:
+    """What a live attempt is doing now."""
+    epoch = attempt.epoch
+    if epoch.ended_by:
+        return "decide"
+    if epoch.first_step_at is not None:
+        return "training"
+    if epoch.restored_at is not None:
+        return "first_step"
+    if epoch.grouped_at is not None:
+        return "restore"
+    return "launch" if epoch.reserved_at is not None else "place"
+
+
+def _spans(start: Instant, end: Instant, marks: Iterable[tuple[Instant | None, str, str, int]]) -> Iterable[Span]:
+    at = start
+    for mark, phase, attempt, epoch in marks:
+        until = min(max(mark, at), end) if mark is not None else at
+        if until > at:
+            yield Span(start=at, end=until, phase=phase, attempt=attempt, epoch=epoch)
+            at = Instant(until)
+
+
+def account(job: Job, attempts: Sequence[Attempt], now: Instant, last_step: int = -1) -> JobAccount:
+    """The account of a job at `now`. `last_step`: newest step that heartbeats tell of, for an epoch that still runs."""
+    seconds: dict[str, float] = {}
+    steps_lost = _steps_lost(attempts)
+    for span in timeline(job, attempts, now):
+        length = in_seconds(span.end - span.start)
+        if span.phase != "training":
+            seconds[span.phase] = seconds.get(span.phase, 0.0) + length
+            continue
+        epoch = _epoch(attempts, span.attempt, span.epoch)
+        lost = steps_lost.get((span.attempt, span.epoch), 0)
+        for phase, share in _divide(length, epoch, lost, last_step).items():
+            seconds[phase] = seconds.get(phase, 0.0) + share
+    incidents = tuple(_incidents(attempts))
+    end = job.ended_at if job.ended_at is not None else now
+    wall_s = in_seconds(end - job.submitted_at)
+    productive_s = seconds.get("productive", 0.0)
+    assert abs(sum(seconds.values()) - wall_s) < 1e-3, (seconds, wall_s)
+    return JobAccount(
+        wall_s=wall_s,
+        productive_s=productive_s,
+        goodput=productive_s / wall_s if wall_s > 0 else 0.0,
+        seconds_by_phase=dict(sorted(seconds.items())),
+        steps=max([last_step, 0, *(epoch.last_step for attempt in attempts for epoch in attempt.epochs)]),
+        steps_lost_planned=sum(incident.steps_lost for incident in incidents if incident.planned),
+        steps_lost_unplanned=sum(incident.steps_lost for incident in incidents if not incident.planned),
+        planned_handovers=sum(1 for incident in incidents if incident.planned and incident.resumed_at is not None),
+        unplanned_recoveries=sum(
+            1 for incident in incidents if not incident.planned and incident.resumed_at is not None
+        ),
+        failed_saves=sum(epoch.failed_saves for attempt in attempts for epoch in attempt.epochs),
+        incidents=incidents,
+    )
+
+
+def _epoch(attempts: Sequence[Attempt], name: str, number: int) -> Epoch:
+    attempt = next(attempt for attempt in attempts if attempt.id == name)
+    return attempt.epochs[number - 1]
+
+
+def _divide(length: float, epoch: Epoch, lost: int, last_step: int) -> dict[str, float]:
+    """A stretch of steps, from the end of the first to the end of the last, in productive, replay and save seconds."""
+    last = max(epoch.last_step, last_step if not epoch.ended_by else -1)
+    steps = max(last - max(epoch.restored_step, 0) - 1, 0)
+    with_save = epoch.ended_by in ("yielded", "finished")
+    final_save = in_seconds(lasting(epoch.last_step_at, epoch.detected_at)) if with_save else 0.0
+    save = min(max(epoch.save_s - final_save, 0.0), length)
+    stepping = length - save
+    again = min(max(lost - 1, 0), steps)
+    replay = stepping * again / steps if steps else 0.0
+    return {"productive": stepping - replay, "replay": replay, "save": save}
+
+
+def _steps_lost(attempts: Sequence[Attempt]) -> dict[tuple[str, int], int]:
+    """Steps that an epoch does again, because earlier ones had done them and lost them."""
+    lost: dict[tuple[str, int], int] = {}
+    done = 0
+    for attempt in attempts:
+        for epoch in attempt.epochs:
+            if epoch.restored_at is not None:
+                lost[attempt.id, epoch.number] = max(done - max(epoch.restored_step, 0), 0)
+            done = max(done, epoch.last_step)
+    return lost
+
+
+def _incidents(attempts: Sequence[Attempt]) -> Iterable[Incident]:
+    epochs = [(attempt, epoch) for attempt in attempts for epoch in attempt.epochs]
+    lost = _steps_lost(attempts)
+    for (attempt, epoch), following in zip(epochs, [*epochs[1:], None], strict=True):
+        if epoch.ended_by in ("", "finished") or (following is None and not attempt.is_live()):
+            continue
+        after = following[1] if following is not None else None
+        steps = lost.get((following[0].id, following[1].number), 0) if following is not None else 0
+        yield _incident(attempt, epoch, after, steps)
+
+
+def _incident(attempt: Attempt, epoch: Epoch, after: Epoch | None, steps_lost: int) -> Incident:
+    cause = epoch.cause if epoch.cause is not None else Reason(token="undecided", sentence="the cause is not known yet")
+    detected = epoch.detected_at if epoch.detected_at is not None else epoch.formed_at
+    decided = epoch.decided_at if epoch.decided_at is not None else detected
+    last = epoch.last_step_at if epoch.last_step_at is not None else detected
+    marks: list[tuple[Instant | None, str]] = [
+        (epoch.failed_at, "interrupt"),
+        (detected, "detect"),
+        (decided, "decide"),
+    ]
+    if after is not None:
+        grouped = after.grouped_at if after.grouped_at is not None else after.launched_at
+        marks += [
+            (after.formed_at, "decide"),
+            (after.reserved_at, "place"),
+            (grouped, "launch"),
+            (after.restored_at, "restore"),
+            (after.first_step_at, "first_step"),
+        ]
+    phases: dict[str, float] = {}
+    at = last
+    for mark, phase in marks:
+        if mark is not None and mark > at:
+            phases[phase] = phases.get(phase, 0.0) + in_seconds(mark - at)
+            at = mark
+    return Incident(
+        attempt=attempt.id,
+        epoch=epoch.number,
+        planned=epoch.ended_by in ("yielded", "stopped"),
+        cause=cause,
+        left=tuple(host for host in epoch.hosts if after is not None and host not in after.hosts),
+        joined=tuple(host for host in after.hosts if host not in epoch.hosts) if after is not None else (),
+        last_step_at=last,
+        detected_at=detected,
+        decided_at=decided,
+        resumed_at=after.first_step_at if after is not None else None,
+        steps_lost=steps_lost,
+        seconds_by_phase=phases,
+    )

@@ -1,0 +1,119 @@
+"""What people ask for, checked and planned before it becomes an event.
+
+A plan is complete and changes nothing; a dry run shows it, the real run submits the event that it names. Refusals are
+reasons, never exceptions. Nothing here is a second opinion on what the engine will do: the checks only keep events out
+that make no sense, and say beforehand whom a change touches.
+"""
+
+from collections.abc import Iterable
+
+from trainmaster.core.base.ids import HostId, JobId, Owner
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.value import Value
+from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.scheduling.job import Job, JobState
+from trainmaster.core.scheduling.request import JobSpec
+from trainmaster.core.state import ClusterState
+
+
+class HostPlanItem(Value):
+    """What a change does to one host."""
+
+    host: HostId
+    changed: bool
+    sentence: str
+    job: JobId | None = None
+    """The job that uses the host as a member."""
+    gpus: int = 0
+
+
+def find_job(state: ClusterState, name: str) -> Job | None:
+    """A job by id, or the newest of that name."""
+    job = state.jobs.get(JobId(name))
+    if job is not None:
+        return job
+    named = [job for job in state.jobs.values() if job.spec.name == name]
+    return max(named, key=lambda job: job.submitted_index, default=None)
+
+
+def check_submit(state: ClusterState, spec: JobSpec) -> Reason | None:
+    """Why a job is not accepted; None if it is. Waiting for hosts is no reason, asking for more than there are is."""
+    for job in state.jobs.values():
+        if job.spec.name == spec.name and job.state in (JobState.QUEUED, JobState.ACTIVE):
+            sentence = f"a job named {spec.name} is {job.state.value} already ({job.id})"
+            return Reason(token="name-taken", sentence=sentence, numbers={"job": job.id})
+    sizes: dict[str, int] = {}
+    for host in state.hosts.values():
+        sizes[host.spec.cluster] = sizes.get(host.spec.cluster, 0) + 1
+    largest = max(sizes.values(), default=0)
+    if spec.hosts > largest:
+        sentence = f"wants {spec.hosts} hosts in one cluster; the largest cluster has {largest}"
+        return Reason(token="never-enough-hosts", sentence=sentence, numbers={"wanted": spec.hosts, "largest": largest})
+    return None
+
+
+def unknown_hosts(state: ClusterState, hosts: Iterable[HostId]) -> tuple[HostId, ...]:
+    return tuple(host for host in hosts if host not in state.hosts)
+
+
+def plan_drain(state: ClusterState, hosts: Iterable[HostId], by: Owner) -> tuple[HostPlanItem, ...]:
+    return tuple(_drain_item(state, state.hosts[name], by) for name in hosts)
+
+
+def _drain_item(state: ClusterState, host: Host, by: Owner) -> HostPlanItem:
+    if host.hold_of(by) is not None:
+        return HostPlanItem(host=host.id, changed=False, sentence=f"already held by {by}: {host.holds[0].reason}")
+    attempt = state.attempts[host.allocation] if host.allocation is not None else None
+    if attempt is None or host.role != "member" or not attempt.is_live():
+        sentence = f"is {host.state.value}; no job runs on it"
+        return HostPlanItem(host=host.id, changed=True, sentence=sentence, gpus=host.spec.gpus)
+    job = state.jobs[attempt.job]
+    ready = [name for name in attempt.spares if state.hosts[name].is_usable()]
+    if job.spec.on_drain == "finish":
+        what = "runs on it and may finish first"
+    elif ready:
+        what = f"runs on it and moves to {ready[0]} after a checkpoint"
+    else:
+        what = "runs on it and moves as soon as a spare is free; none is now"
+    sentence = f"{job.spec.name} ({job.id}) {what}"
+    return HostPlanItem(host=host.id, changed=True, sentence=sentence, job=job.id, gpus=host.spec.gpus)
+
+
+def plan_resume(state: ClusterState, hosts: Iterable[HostId], by: Owner) -> tuple[HostPlanItem, ...]:
+    """Only the holds of `by` are lifted; a host that somebody else holds stays out, and the answer says who."""
+    return tuple(_resume_item(state.hosts[name], by) for name in hosts)
+
+
+def _resume_item(host: Host, by: Owner) -> HostPlanItem:
+    others = [hold for hold in host.holds if hold.owner != by]
+    if others:
+        held = "; ".join(f"{hold.owner}: {hold.reason}" for hold in others)
+        return HostPlanItem(host=host.id, changed=False, sentence=f"held by {held}; only the owner lifts a hold")
+    out = host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED)
+    if not host.holds and not out:
+        return HostPlanItem(host=host.id, changed=False, sentence=f"is {host.state.value} and has no hold")
+    if out and not host.connected:
+        sentence = "returns through verification as soon as its agent is back"
+    elif out:
+        sentence = "returns through verification"
+    elif host.state is HostState.DRAINING:
+        sentence = "its drain is withdrawn"
+    else:
+        sentence = f"is {host.state.value}; the hold is lifted"
+    return HostPlanItem(
+        host=host.id, changed=bool(host.holds) or host.connected, sentence=sentence, gpus=host.spec.gpus
+    )
+
+
+def check_cancel(job: Job) -> Reason | None:
+    if job.state in (JobState.QUEUED, JobState.ACTIVE):
+        return None
+    return Reason(token="already-ended", sentence=f"{job.spec.name} ({job.id}) is {job.state.value} already")
+
+
+def check_requeue(state: ClusterState, job: Job) -> Reason | None:
+    if job.state is JobState.QUEUED:
+        return Reason(token="already-queued", sentence=f"{job.spec.name} ({job.id}) is queued already")
+    if job.state is JobState.ACTIVE:
+        return None
+    return check_submit(state, job.spec)

@@ -1,0 +1,253 @@
+"""What events do to hosts: the applier of the fleet's part of the state.
+
+Losing a host settles all that was asked of it and tells whoever uses it (signal *host-lost*); what may still run there
+is cleaned up when its agent comes back, before the host can become ready.
+"""
+
+from trainmaster.core.base.ids import AttemptId, HostId
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.time import Instant, after, in_seconds
+from trainmaster.core.effects import ReleaseAttempt, VerifyHost
+from trainmaster.core.fleet.events import (
+    AgentDisconnected,
+    AgentRegistered,
+    AgentSilent,
+    DrainRequested,
+    FleetDeclared,
+    ResumeRequested,
+)
+from trainmaster.core.fleet.lifecycle import (
+    DEADLINES,
+    HOST_MACHINE,
+    RECONNECT_GRACE,
+    RESTART_GRACE,
+    VERIFICATION_TASKS,
+    Hold,
+    Host,
+    HostState,
+)
+from trainmaster.core.recovery.events import EffectEnded
+from trainmaster.core.step import Step
+
+
+def move(step: Step, host: Host, state: HostState, reason: Reason) -> None:
+    """Takes an edge of the host machine."""
+    host.story = HOST_MACHINE.step(host.id, host.story, host.state, state, step.now, reason.sentence)
+    host.state, host.since, host.reason = state, step.now, reason
+    deadline = DEADLINES.get(state)
+    if deadline is None:
+        step.unwake(f"host/{host.id}")
+    else:
+        step.wake(f"host/{host.id}", after(step.now, deadline))
+    step.refresh(host)
+
+
+def declare(step: Step, event: FleetDeclared) -> None:
+    """Adds hosts that are not known yet."""
+    position = len(step.state.hosts)
+    for spec in event.hosts:
+        if spec.id in step.state.hosts:
+            continue
+        reason = Reason(token="hosts-expected", sentence="its agent has not registered yet")
+        step.state.hosts[spec.id] = Host(spec=spec, position=position, since=step.now, reason=reason)
+        step.wake(f"host/{spec.id}", after(step.now, DEADLINES[HostState.EXPECTED]))
+        position += 1
+
+
+def lease_taken(step: Step) -> None:
+    """A new server: every agent has to come back, and nobody is to blame for what could not be told meanwhile."""
+    until = after(step.now, RESTART_GRACE)
+    for key, at in sorted(step.state.wakes.items()):
+        if at < until:
+            step.wake(key, until)
+    for host in step.state.hosts.values():
+        if host.connected:
+            host.connected, host.gone_at = False, step.now
+            step.wake(f"reconnect/{host.id}", until)
+            step.refresh(host)
+
+
+def registered(step: Step, event: AgentRegistered) -> None:
+    host = step.state.hosts[event.host]
+    rebooted = host.boot != "" and host.boot != event.boot
+    if rebooted and host.state is not HostState.OUT_FAILED:
+        if host.state in (HostState.READY, HostState.DRAINING, HostState.VERIFYING):
+            lose(step, host, "it rebooted")
+        else:
+            step.drop_effects(host.id)
+    host.boot, host.session, host.address = event.boot, event.session, event.address
+    host.connected, host.gone_at = True, None
+    step.unwake(f"reconnect/{host.id}")
+    for attempt, _ in event.attempts:
+        if host.allocation != attempt and not _releasing(step, host, attempt):
+            step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=attempt))
+    if host.state in (HostState.EXPECTED, HostState.OUT_FAILED):
+        verify(step, host, "its agent registered")
+    step.refresh(host)
+
+
+def _releasing(step: Step, host: Host, attempt: AttemptId) -> bool:
+    return any(isinstance(effect, ReleaseAttempt) and effect.attempt == attempt for effect in step.pending_at(host.id))
+
+
+def verify(step: Step, host: Host, why: str) -> None:
+    host.verified = False
+    reason = Reason(token="verification-pending", sentence=f"{why}; it proves that it works before it takes work")
+    move(step, host, HostState.VERIFYING, reason)
+    step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=VERIFICATION_TASKS))
+
+
+def verification_ended(step: Step, event: EffectEnded) -> None:
+    host = step.state.hosts[event.host]
+    if host.state is not HostState.VERIFYING:
+        return
+    if event.outcome == "done":
+        host.verified = True
+        _pass_if_clean(step, host)
+    elif event.outcome == "failed":
+        sentence = f"verification failed: {event.detail}"
+        move(step, host, HostState.OUT_FAILED, Reason(token="verification-failed", sentence=sentence))
+    else:
+        step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=VERIFICATION_TASKS))
+
+
+def _pass_if_clean(step: Step, host: Host) -> None:
+    """Verified and with nothing of an older attempt left: back to work, or to its holds."""
+    if not host.verified or host.allocation is not None or step.derived.effects_by_host.get(host.id):
+        return
+    if host.holds:
+        move(step, host, HostState.OUT_PLANNED, _held(host))
+    else:
+        move(step, host, HostState.READY, Reason(token="verified", sentence="verification passed"))
+
+
+def _held(host: Host) -> Reason:
+    first = host.holds[0]
+    sentence = f"held by {first.owner}: {first.reason}"
+    return Reason(token="held", sentence=sentence, numbers={"holds": len(host.holds)})
+
+
+def disconnected(step: Step, event: AgentDisconnected) -> None:
+    host = step.state.hosts[event.host]
+    if host.session != event.session or not host.connected:
+        return
+    host.connected, host.gone_at = False, step.now
+    step.wake(f"reconnect/{host.id}", after(step.now, RECONNECT_GRACE))
+    step.refresh(host)
+    if host.allocation is not None:
+        step.signal("host-gone", host.id, host.allocation)
+
+
+def silent(step: Step, event: AgentSilent) -> None:
+    host = step.state.hosts[event.host]
+    if host.session != event.session or not host.connected:
+        return
+    host.connected, host.gone_at = False, step.now
+    if host.state is HostState.OUT_PLANNED:
+        return
+    lose(step, host, f"no heartbeat for {event.silent_s:.1f} s")
+
+
+def lose(step: Step, host: Host, how: str) -> None:
+    """The host counts as failed from now on."""
+    if host.state is HostState.OUT_FAILED:
+        return
+    attempt = host.allocation
+    step.drop_effects(host.id)
+    host.allocation, host.role, host.evict_at = None, "", None
+    move(step, host, HostState.OUT_FAILED, Reason(token="host-lost", sentence=how))
+    step.unwake(f"reconnect/{host.id}")
+    step.unwake(f"drain/{host.id}")
+    if attempt is not None:
+        step.signal("host-lost", host.id, attempt)
+
+
+def allocate(step: Step, host: Host, attempt: AttemptId, role: str) -> None:
+    assert host.allocation is None or host.allocation == attempt, (host.id, host.allocation)
+    host.allocation, host.role = attempt, role
+    step.refresh(host)
+
+
+def let_go(step: Step, host: Host) -> None:
+    """The attempt needs this host no longer; it is free when it is clean."""
+    assert host.allocation is not None, host.id
+    host.role = "releasing"
+    step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=host.allocation))
+
+
+def released(step: Step, effect: ReleaseAttempt, event: EffectEnded) -> None:
+    host = step.state.hosts[event.host]
+    if event.outcome != "done":
+        lose(step, host, f"what ran there could not be cleaned up: {event.detail or event.outcome}")
+        return
+    if host.allocation == effect.attempt:
+        host.allocation, host.role = None, ""
+    if host.state is HostState.DRAINING and host.allocation is None:
+        leave(step, host)
+    elif host.state is HostState.VERIFYING:
+        _pass_if_clean(step, host)
+    step.refresh(host)
+
+
+def leave(step: Step, host: Host) -> None:
+    """Drained: out for planned work."""
+    host.evict_at = None
+    step.unwake(f"drain/{host.id}")
+    move(step, host, HostState.OUT_PLANNED, _held(host))
+
+
+def drain(step: Step, event: DrainRequested) -> None:
+    for name in event.hosts:
+        host = step.state.hosts[name]
+        if host.hold_of(event.by) is None:
+            host.holds = (*host.holds, Hold(owner=event.by, reason=event.reason, since=step.now))
+        if event.evict and event.deadline is not None:
+            host.evict_at = event.deadline
+            step.wake(f"drain/{host.id}", event.deadline)
+        if host.state is not HostState.READY:
+            continue
+        move(step, host, HostState.DRAINING, _held(host))
+        if host.allocation is None:
+            leave(step, host)
+        else:
+            step.signal("host-draining", host.id, host.allocation)
+
+
+def resume(step: Step, event: ResumeRequested) -> None:
+    for name in event.hosts:
+        host = step.state.hosts[name]
+        host.holds = tuple(hold for hold in host.holds if hold.owner != event.by)
+        if host.holds:
+            continue
+        host.evict_at = None
+        step.unwake(f"drain/{host.id}")
+        if host.state is HostState.DRAINING:
+            move(step, host, HostState.READY, Reason(token="drain-withdrawn", sentence=event.reason))
+            if host.allocation is not None:
+                step.signal("host-kept", host.id, host.allocation)
+        elif host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED) and host.connected:
+            verify(step, host, f"resumed: {event.reason}")
+
+
+def deadline_passed(step: Step, name: HostId) -> None:
+    """A state lasted too long: the host counts as failed. A drain that waits for a running job goes on waiting: the
+    request may carry a deadline with eviction; one that nobody asked for must not kill a job."""
+    host = step.state.hosts[name]
+    if host.state is HostState.DRAINING and host.allocation is not None:
+        step.wake(f"host/{name}", after(step.now, DEADLINES[HostState.DRAINING]))
+        return
+    sentence = f"it stayed {host.state.value} for longer than {in_seconds(DEADLINES[host.state]):g} s"
+    lose(step, host, sentence)
+
+
+def reconnect_passed(step: Step, name: HostId) -> None:
+    host = step.state.hosts[name]
+    if host.connected or host.gone_at is None or host.state in (HostState.OUT_PLANNED, HostState.EXPECTED):
+        return
+    away_s = in_seconds(step.now - host.gone_at)
+    lose(step, host, f"its agent has been away for {away_s:.1f} s")
+
+
+def gone_since(host: Host) -> Instant:
+    """When the host was last known to be there."""
+    return host.gone_at if host.gone_at is not None else host.since

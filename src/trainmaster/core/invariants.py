@@ -1,0 +1,82 @@
+"""What must hold after every event. Tests and simulations check it after each step; a broken one is a defect.
+
+The numbers are those of the architecture's list of invariants, as far as they concern what exists.
+"""
+
+from collections.abc import Iterator
+
+from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.recovery.attempt import AttemptState
+from trainmaster.core.scheduling.job import JobState
+from trainmaster.core.state import ClusterState, Derived
+
+
+def broken(state: ClusterState, derived: Derived) -> list[str]:
+    """Sentences about what does not hold; empty if all is well."""
+    return [*_allocations(state), *_attempts(state), *_jobs(state), *_derived(state, derived)]
+
+
+def _allocations(state: ClusterState) -> Iterator[str]:
+    for host in state.hosts.values():
+        if host.allocation is None:
+            continue
+        attempt = state.attempts[host.allocation]
+        if host.state in (HostState.OUT_FAILED, HostState.OUT_PLANNED, HostState.EXPECTED, HostState.VERIFYING):
+            yield f"{host.id} is {host.state.value} and still allocated to {attempt.id}"
+        if host.role == "member" and attempt.is_live() and host.id not in attempt.members:
+            yield f"{host.id} is a member for itself, but not for {attempt.id}"
+        if host.role in ("member", "spare") and not attempt.is_live():
+            yield f"{host.id} is {host.role} of {attempt.id}, which has ended"
+    for host in state.hosts.values():
+        if host.state is HostState.READY and not host.verified:
+            yield f"3: {host.id} is ready without a verification"
+        if host.state is HostState.READY and host.holds:
+            yield f"{host.id} is ready although it is held"
+
+
+def _attempts(state: ClusterState) -> Iterator[str]:
+    taken: dict[str, str] = {}
+    for attempt in state.attempts.values():
+        if not attempt.is_live():
+            continue
+        spec = state.jobs[attempt.job].spec
+        if len(attempt.members) != spec.hosts:
+            yield f"{attempt.id} has {len(attempt.members)} members of {spec.hosts}"
+        for host in (*attempt.members, *attempt.spares):
+            if host in taken and state.hosts[host].allocation == attempt.id:
+                yield f"{host} belongs to {taken[host]} and {attempt.id}"
+            if state.hosts[host].allocation == attempt.id:
+                taken[host] = attempt.id
+        if attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
+            away = [name for name in attempt.members if state.hosts[name].allocation != attempt.id]
+            if away:
+                yield f"{attempt.id} is {attempt.state.value} without its members {away}"
+        stuck = attempt.state is AttemptState.REFORMING and attempt.epoch.ended_by and not attempt.undecided
+        if stuck and attempt.waiting is None:
+            yield f"6: {attempt.id} re-forms and waits for nothing"
+        if attempt.waiting is not None and attempt.handover is None and attempt.id not in state.wanting:
+            yield f"6: {attempt.id} waits ({attempt.waiting.token}) and nobody serves it"
+
+
+def _jobs(state: ClusterState) -> Iterator[str]:
+    queued = [job.id for job in state.jobs.values() if job.state is JobState.QUEUED]
+    if sorted(queued) != sorted(state.queue):
+        yield f"queued are {queued}, the queue has {state.queue}"
+    keys = [state.jobs[job].order_key() for job in state.queue]
+    if keys != sorted(keys):
+        yield "the queue is out of order"
+    for job in state.jobs.values():
+        live = [name for name in job.attempts if state.attempts[name].is_live()]
+        if len(live) != (1 if job.state is JobState.ACTIVE else 0):
+            yield f"{job.id} is {job.state.value} with live attempts {live}"
+    if state.queue and state.jobs[state.queue[0]].reason is None:
+        yield f"6: {state.queue[0]} heads the queue and waits without a reason"
+
+
+def _derived(state: ClusterState, derived: Derived) -> Iterator[str]:
+    for host in state.hosts.values():
+        if host.is_free() != (host.id in derived.free):
+            yield f"{host.id} is free: {host.is_free()}, in the index: {host.id in derived.free}"
+    known = {effect for effects in derived.effects_by_host.values() for effect in effects}
+    if known != set(state.pending):
+        yield f"effects by host and pending effects differ: {known ^ set(state.pending)}"

@@ -1,0 +1,150 @@
+"""The life of an attempt: one launch of a job, with a membership that may change.
+
+A *membership* says which host holds which ranks; its number is the *epoch*. When a member is lost, or leaves for
+maintenance, the attempt *re-forms*: it takes a spare, raises the epoch and launches all ranks anew from the newest
+checkpoint, on hosts that it kept and that are warm. Ranks of an older epoch are fenced by the agents.
+
+Re-forming restarts every worker process, also those on healthy hosts. The alternative, to keep the survivors' processes
+and swap the process group under them, saves a fork of a warm process (some 50 ms) and buys every kind of stale state:
+half-done collectives, streams, caches, a store of the old group. Workers are cheap; hosts, keepers and caches are kept.
+"""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from trainmaster.core.base.ids import AttemptId, ClusterId, EffectId, HostId, JobId
+from trainmaster.core.base.machine import Chapter, Machine
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.time import Duration, Instant, seconds
+from trainmaster.core.recovery.events import WorkerExited
+
+
+class AttemptState(Enum):
+    PLACED = "placed"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    REFORMING = "re-forming"
+    FINISHED = "finished"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+
+
+_LIVE: Final = (AttemptState.PLACED, AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.REFORMING)
+
+ATTEMPT_MACHINE: Final = Machine(
+    "attempt",
+    AttemptState.PLACED,
+    [
+        (AttemptState.PLACED, AttemptState.LAUNCHING, "store reserved"),
+        (AttemptState.PLACED, AttemptState.REFORMING, "a member was lost"),
+        (AttemptState.LAUNCHING, AttemptState.RUNNING, "all ranks run"),
+        (AttemptState.LAUNCHING, AttemptState.REFORMING, "interrupted"),
+        (AttemptState.LAUNCHING, AttemptState.FINISHED, "all ranks finished"),
+        (AttemptState.RUNNING, AttemptState.REFORMING, "interrupted, or handed over"),
+        (AttemptState.RUNNING, AttemptState.FINISHED, "all ranks finished"),
+        (AttemptState.REFORMING, AttemptState.LAUNCHING, "membership complete, store reserved"),
+        *((state, AttemptState.FAILED, "failed") for state in _LIVE),
+        *((state, AttemptState.PREEMPTED, "asked to leave") for state in _LIVE),
+        *((state, AttemptState.CANCELLED, "cancelled by request") for state in _LIVE),
+    ],
+)
+
+SETTLE: Final = seconds(0.5)
+"""When all that is known is that ranks lost their peers, how long to wait for the first cause to show itself. A broken
+connection of the dead host's agent, or the exit of the culprit, comes within milliseconds of the echoes."""
+
+FORM_DEADLINE: Final = seconds(180)
+"""From the decision on a membership until all its ranks run. Covers a cold start of a keeper that imports a large
+framework from slow storage; past it the hosts that have not answered are taken for lost."""
+
+STOP_GRACE: Final = seconds(5)
+"""SIGTERM to SIGKILL when a job is cancelled. When ranks are stopped because a peer died there is none: their state is
+worthless, and every second counts."""
+
+
+class Epoch(msgspec.Struct, kw_only=True):
+    """One membership and what became of it. Instants are None until reached."""
+
+    number: int
+    hosts: tuple[HostId, ...]
+    formed_at: Instant
+    reserved_at: Instant | None = None
+    launched_at: Instant | None = None
+    attached_at: Instant | None = None
+    grouped_at: Instant | None = None
+    restored_at: Instant | None = None
+    restored_step: int = -1
+    first_step_at: Instant | None = None
+    published_step: int = -1
+    failed_saves: int = 0
+    note: str = ""
+    last_step: int = -1
+    """Last completed step that is known; exact once the epoch has ended."""
+    last_step_at: Instant | None = None
+    save_s: float = 0.0
+    failed_at: Instant | None = None
+    """When the first cause happened on its host, as far as known."""
+    detected_at: Instant | None = None
+    decided_at: Instant | None = None
+    ended_by: str = ""
+    """finished, yielded, interrupted or stopped; empty while it lasts."""
+    cause: Reason | None = None
+
+
+class Handover(msgspec.Struct, kw_only=True):
+    """A planned leave: the ranks were asked to save and go."""
+
+    asked_at: Instant
+    requeue: bool
+    """Leave the hosts altogether, instead of going on with another membership."""
+    reason: Reason
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """State of an attempt. Mutable, private to the engine."""
+
+    id: AttemptId
+    job: JobId
+    cluster: ClusterId
+    state: AttemptState = AttemptState.PLACED
+    since: Instant
+    placed_at: Instant
+    story: tuple[Chapter, ...] = ()
+    members: tuple[HostId, ...]
+    spares: tuple[HostId, ...] = ()
+    prepared: tuple[HostId, ...] = ()
+    """Hosts that were sent PrepareAttempt in their present boot."""
+    epochs: list[Epoch] = []
+    exits: dict[int, WorkerExited] = {}
+    """Exits of ranks of the present epoch."""
+    store_effect: EffectId | None = None
+    launch_effects: tuple[EffectId, ...] = ()
+    """Launches of the present epoch without an outcome."""
+    handover: Handover | None = None
+    undecided: bool = False
+    """Interrupted, and the first cause is not known yet."""
+    waiting: Reason | None = None
+    """Why it does not go on: no host to replace a member, no spare for a hand-over."""
+    ended_at: Instant | None = None
+    cause: Reason | None = None
+    """Of its end."""
+
+    @property
+    def epoch(self) -> Epoch:
+        assert self.epochs, self.id
+        return self.epochs[-1]
+
+    def is_live(self) -> bool:
+        return self.state in _LIVE
+
+    def is_attached(self) -> bool:
+        """The script of the present epoch has opened a training session."""
+        return self.epoch.attached_at is not None or any(exit.attached for exit in self.exits.values())
+
+
+def lasting(start: Instant | None, end: Instant | None) -> Duration:
+    """The time between two marks; zero if one is missing or they are out of order."""
+    return Duration(max(0, end - start)) if start is not None and end is not None else Duration(0)

@@ -1,0 +1,116 @@
+"""The first cause of an interruption.
+
+When one rank of a synchronous job dies, all others fail within milliseconds: their connections break. They are loud,
+and they are *echoes*. The rule: a lost host explains everything; else the earliest failure that does not talk about a
+peer; else nothing is known yet, and the engine waits a moment (`SETTLE`) before it goes on without a name. An earliest
+*loud* failure is never taken for the cause as long as something else can explain it. Rejected: a vote of the ranks
+about whom they miss (gloo names an address at best, and the address of the store's host is in every message).
+
+A signature is the error without its changing parts (numbers, addresses, paths' temp parts), so that "the same failure
+again" can be told from "another one".
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.time import Instant
+from trainmaster.core.base.value import Value
+from trainmaster.core.recovery.events import WorkerExited
+
+_ECHO: Final = re.compile(
+    r"connection (closed by peer|reset by peer|refused|was (closed|reset))|broken pipe|peer closed|"
+    r"connection reset|remote process exited|socket.*(closed|timeout)|recvbytes failed|sendbytes failed|"
+    r"store.*(closed|timeout|lost)|timed out waiting|lost its peers?|DistNetworkError|DistStoreError",
+    re.IGNORECASE,
+)
+_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(\.\d+)*\b|\[[^\]]*\]:?\d*", re.IGNORECASE)
+
+
+class FirstCause(Value):
+    reason: Reason
+    at: Instant
+    host: HostId | None
+    rank: int | None
+    signature: str
+    job_fault: bool
+    """True: the job answers for it with its restart budget. False: a host did."""
+
+
+def is_echo(exit: WorkerExited) -> bool:
+    """The failure only says that a peer went away."""
+    failure = exit.failure
+    return failure is not None and bool(_ECHO.search(f"{failure.exception} {failure.message}"))
+
+
+def describe(exit: WorkerExited) -> str:
+    """What a failed exit says of itself."""
+    failure = exit.failure
+    if failure is not None and (failure.exception or failure.message):
+        text = f"{failure.exception}: {failure.message}" if failure.exception else failure.message
+        return f"{text} ({failure.location})" if failure.location else text
+    if exit.signal is not None:
+        return f"killed by signal {exit.signal}"
+    return f"exit code {exit.exit_code}"
+
+
+def signature(exit: WorkerExited) -> str:
+    failure = exit.failure
+    if failure is not None and (failure.exception or failure.message):
+        return _CHANGING.sub("#", f"{failure.exception}: {failure.message}")
+    return f"signal {exit.signal}" if exit.signal is not None else f"exit code {exit.exit_code}"
+
+
+def first_cause(lost: Iterable[tuple[HostId, Instant, str]], exits: Iterable[WorkerExited]) -> FirstCause | None:
+    """Judges the evidence of one interruption; None if only echoes are known.
+
+    `lost` holds (host, since, how) of members that are gone, `exits` the failed exits so far.
+    """
+    gone = sorted(lost, key=lambda item: (item[1], item[0]))
+    if gone:
+        return _host_lost(gone)
+    failed = sorted((exit for exit in exits if exit.how == "failed"), key=lambda exit: (exit.at, exit.rank))
+    own = [exit for exit in failed if not is_echo(exit)]
+    return _worker_failed(own[0], len(failed)) if own else None
+
+
+def undetermined(exits: Iterable[WorkerExited], now: Instant) -> FirstCause:
+    """What is said when nothing but echoes came within the settling time."""
+    failed = sorted((exit for exit in exits if exit.how == "failed"), key=lambda exit: (exit.at, exit.rank))
+    first = failed[0] if failed else None
+    sentence = "ranks lost their peers, and no rank or host says why; the first to notice was "
+    sentence += f"rank {first.rank} on {first.host}: {describe(first)}" if first else "nobody"
+    return FirstCause(
+        reason=Reason(token="peer-lost", sentence=sentence, numbers={"ranks": len(failed)}),
+        at=first.at if first else now,
+        host=None,
+        rank=None,
+        signature="peer-lost",
+        job_fault=True,
+    )
+
+
+def _host_lost(gone: list[tuple[HostId, Instant, str]]) -> FirstCause:
+    host, since, how = gone[0]
+    more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
+    reason = Reason(token="host-lost", sentence=f"host {host} was lost: {how}{more}", numbers={"hosts": len(gone)})
+    return FirstCause(reason=reason, at=since, host=host, rank=None, signature="host-lost", job_fault=False)
+
+
+def _worker_failed(exit: WorkerExited, failed: int) -> FirstCause:
+    killed = exit.signal is not None and (exit.failure is None or not exit.failure.exception)
+    sentence = f"rank {exit.rank} on {exit.host} {'was' if killed else 'failed:'} {describe(exit)}"
+    return FirstCause(
+        reason=Reason(
+            token="worker-killed" if killed else "worker-exited",
+            sentence=sentence,
+            numbers={"rank": exit.rank, "host": exit.host, "ranks_failed": failed},
+        ),
+        at=exit.at,
+        host=exit.host,
+        rank=exit.rank,
+        signature=signature(exit),
+        job_fault=True,
+    )

@@ -1,0 +1,147 @@
+"""Forming a membership: prepare the hosts, reserve a store for the ranks to meet at, launch.
+
+Each epoch has its own store on a port that was free a moment ago and stays bound until the launch. A store that
+outlives its epoch hands the next one the addresses of dead peers (which is why a plain restart under c10d often fails),
+and it must not depend on a host that may be the next to die: a new epoch takes a new one wherever rank 0 is now.
+"""
+
+from collections.abc import Iterable
+
+from trainmaster.core.base.ids import HostId, attempt_id
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.time import after, in_seconds
+from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
+from trainmaster.core.fleet import hosts
+from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE, FORM_DEADLINE, Attempt, AttemptState, Epoch
+from trainmaster.core.recovery.events import EffectEnded
+from trainmaster.core.scheduling import jobs
+from trainmaster.core.scheduling.job import Job, JobState
+from trainmaster.core.scheduling.place import Placement
+from trainmaster.core.step import Step
+
+
+def move(step: Step, attempt: Attempt, state: AttemptState, cause: str) -> None:
+    """Takes an edge of the attempt machine."""
+    attempt.story = ATTEMPT_MACHINE.step(attempt.id, attempt.story, attempt.state, state, step.now, cause)
+    attempt.state, attempt.since = state, step.now
+
+
+def start(step: Step, job: Job, placement: Placement) -> Attempt:
+    """A new attempt of a queued job, on hosts that were free until now."""
+    attempt = Attempt(
+        id=attempt_id(job.id, len(job.attempts) + 1),
+        job=job.id,
+        cluster=placement.cluster,
+        since=step.now,
+        placed_at=step.now,
+        members=placement.members,
+    )
+    step.state.attempts[attempt.id] = attempt
+    job.attempts = (*job.attempts, attempt.id)
+    jobs.move(step, job, JobState.ACTIVE, Reason(token="placed", sentence=f"placed as {attempt.id}"))
+    for host in placement.members:
+        hosts.allocate(step, step.state.hosts[host], attempt.id, "member")
+    add_spares(step, attempt, placement.spares)
+    form(step, attempt)
+    return attempt
+
+
+def add_spares(step: Step, attempt: Attempt, names: Iterable[HostId]) -> None:
+    for name in names:
+        hosts.allocate(step, step.state.hosts[name], attempt.id, "spare")
+        attempt.spares = (*attempt.spares, name)
+        _prepare(step, attempt, name)
+
+
+def _prepare(step: Step, attempt: Attempt, host: HostId) -> None:
+    if host in attempt.prepared:
+        return
+    job = step.state.jobs[attempt.job]
+    spec = job.spec
+    attempt.prepared = (*attempt.prepared, host)
+    step.emit(
+        PrepareAttempt(
+            id=step.next_id(),
+            host=host,
+            attempt=attempt.id,
+            job=job.id,
+            job_name=spec.name,
+            command=spec.command,
+            environment=spec.environment,
+            workdir=spec.workdir,
+            preload=spec.preload,
+            checkpoint_directory=spec.checkpoint.directory,
+            checkpoint_every_steps=spec.checkpoint.every_steps,
+            checkpoint_keep=spec.checkpoint.keep,
+            max_restarts=spec.restart.max_restarts,
+        )
+    )
+
+
+def form(step: Step, attempt: Attempt) -> None:
+    """Opens the next epoch with the attempt's members."""
+    spec = step.state.jobs[attempt.job].spec
+    assert len(attempt.members) == spec.hosts, (attempt.id, attempt.members)
+    number = len(attempt.epochs) + 1
+    attempt.epochs.append(Epoch(number=number, hosts=attempt.members, formed_at=step.now))
+    attempt.exits = {}
+    attempt.launch_effects = ()
+    attempt.undecided, attempt.handover, attempt.waiting = False, None, None
+    for host in attempt.members:
+        _prepare(step, attempt, host)
+    store = step.emit(ReserveStore(id=step.next_id(), host=attempt.members[0], attempt=attempt.id, epoch=number))
+    attempt.store_effect = store.id
+    step.wake(f"form/{attempt.id}", after(step.now, FORM_DEADLINE))
+
+
+def store_reserved(step: Step, attempt: Attempt, event: EffectEnded) -> None:
+    """The ranks have a place to meet: launch all of them."""
+    assert event.effect == attempt.store_effect, (attempt.id, event.effect)
+    attempt.store_effect = None
+    epoch, spec = attempt.epoch, step.state.jobs[attempt.job].spec
+    epoch.reserved_at = step.now
+    move(step, attempt, AttemptState.LAUNCHING, "store reserved")
+    address = step.state.hosts[attempt.members[0]].address
+    launched = []
+    for place, host in enumerate(attempt.members):
+        effect = LaunchWorkers(
+            id=step.next_id(),
+            host=host,
+            attempt=attempt.id,
+            epoch=epoch.number,
+            node_rank=place,
+            first_rank=place * spec.ranks_per_host,
+            ranks=spec.ranks_per_host,
+            world=spec.hosts * spec.ranks_per_host,
+            hosts=spec.hosts,
+            master_address=address,
+            master_port=int(event.numbers["port"]),
+            restart_count=epoch.number - 1,
+        )
+        launched.append(step.emit(effect).id)
+    attempt.launch_effects = tuple(launched)
+
+
+def launched(step: Step, attempt: Attempt, effect: LaunchWorkers) -> None:
+    """One host runs its ranks; with the last one the attempt runs."""
+    attempt.launch_effects = tuple(other for other in attempt.launch_effects if other != effect.id)
+    if attempt.launch_effects or attempt.state is not AttemptState.LAUNCHING:
+        return
+    attempt.epoch.launched_at = step.now
+    step.unwake(f"form/{attempt.id}")
+    move(step, attempt, AttemptState.RUNNING, "all ranks run")
+
+
+def overdue(step: Step, attempt: Attempt) -> tuple[HostId, ...]:
+    """Members that have not answered what the forming of this epoch asked of them."""
+    asked = {attempt.store_effect, *attempt.launch_effects}
+    late = []
+    for host in attempt.members:
+        effects = step.pending_at(host)
+        if any(effect.id in asked or isinstance(effect, PrepareAttempt) for effect in effects):
+            late.append(host)
+    return tuple(late)
+
+
+def form_deadline_s() -> float:
+    return in_seconds(FORM_DEADLINE)

@@ -1,0 +1,237 @@
+"""Interruptions: from the first sign of trouble to the next membership.
+
+detect   the first failed exit, or the loss of a member
+decide   name the first cause (at once if something else than echoes is known, else after `SETTLE` at the latest),
+         ask the budget, stop what is left of the epoch
+place    replace who is gone; wait with a reason if nobody can
+form     the next epoch (see `forming`)
+"""
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.time import Duration, after
+from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
+from trainmaster.core.fleet import hosts
+from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.recovery import budget
+from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState
+from trainmaster.core.recovery.cause import FirstCause, first_cause, undetermined
+from trainmaster.core.recovery.ending import end, stop_workers
+from trainmaster.core.recovery.events import EffectEnded, WorkerExited
+from trainmaster.core.recovery.forming import add_spares, form, form_deadline_s, move, overdue
+from trainmaster.core.recovery.membership import next_membership
+from trainmaster.core.scheduling.job import FailureNote, JobState
+from trainmaster.core.scheduling.jobs import note_failure
+from trainmaster.core.step import Step
+
+
+def worker_failed(step: Step, attempt: Attempt, event: WorkerExited) -> None:
+    """A rank of the present epoch failed (its exit is recorded already)."""
+    if attempt.epoch.ended_by and not attempt.undecided:
+        return
+    _interrupted(step, attempt)
+    _judge(step, attempt)
+
+
+def mixed_outcome(step: Step, attempt: Attempt) -> None:
+    """All ranks have left, but not in the same way: some work is missing, and nobody says why."""
+    ways = sorted(f"rank {rank} {exit.how}" for rank, exit in attempt.exits.items())
+    cause = FirstCause(
+        reason=Reason(token="mixed-outcome", sentence=f"the ranks did not end alike: {', '.join(ways)}"),
+        at=step.now,
+        host=None,
+        rank=None,
+        signature="mixed-outcome",
+        job_fault=True,
+    )
+    _interrupted(step, attempt)
+    _decide(step, attempt, cause)
+
+
+def host_lost(step: Step, attempt: Attempt, name: HostId) -> None:
+    """A host of the attempt counts as failed. Its allocation is gone already."""
+    attempt.prepared = tuple(host for host in attempt.prepared if host != name)
+    if name in attempt.spares:
+        attempt.spares = tuple(host for host in attempt.spares if host != name)
+    elif name in attempt.members:
+        if attempt.epoch.ended_by and not attempt.undecided:
+            reform(step, attempt)
+        else:
+            _interrupted(step, attempt)
+            _judge(step, attempt)
+
+
+def host_gone(step: Step, attempt: Attempt) -> None:
+    """A member's agent is away: evidence, if the ranks are in trouble already."""
+    if attempt.undecided:
+        _judge(step, attempt)
+
+
+def settled(step: Step, attempt: Attempt) -> None:
+    """Nothing but echoes came in time."""
+    if attempt.undecided:
+        _decide(step, attempt, undetermined(attempt.exits.values(), step.now))
+
+
+def form_overdue(step: Step, attempt: Attempt) -> None:
+    """The epoch did not get to run in time: who has not answered is taken for lost."""
+    late = overdue(step, attempt)
+    for name in late:
+        hosts.lose(step, step.state.hosts[name], f"it did not launch its ranks within {form_deadline_s():g} s")
+
+
+def effect_failed(
+    step: Step, attempt: Attempt, effect: PrepareAttempt | ReserveStore | LaunchWorkers, event: EffectEnded
+) -> None:
+    """A host could not do its part of forming the epoch. It may be the host or the job: the budget decides."""
+    if not attempt.is_live() or attempt.epoch.ended_by:
+        return
+    if isinstance(effect, PrepareAttempt):
+        if effect.host in attempt.spares:
+            attempt.spares = tuple(host for host in attempt.spares if host != effect.host)
+            attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
+            hosts.let_go(step, step.state.hosts[effect.host])
+            return
+    elif effect.epoch != attempt.epoch.number:
+        return
+    what = {PrepareAttempt: "prepare", ReserveStore: "reserve a store", LaunchWorkers: "launch"}[type(effect)]
+    detail = event.detail or event.outcome
+    sentence = f"host {effect.host} could not {what}: {detail}"
+    attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
+    cause = FirstCause(
+        reason=Reason(token="effect-failed", sentence=sentence, numbers={"host": effect.host}),
+        at=event.at,
+        host=effect.host,
+        rank=None,
+        signature=f"{what}: {detail}",
+        job_fault=True,
+    )
+    _interrupted(step, attempt)
+    _decide(step, attempt, cause)
+
+
+def _interrupted(step: Step, attempt: Attempt) -> None:
+    """From the first sign on the attempt is re-forming; what it waits for is the first cause."""
+    if attempt.epoch.ended_by:
+        return
+    attempt.undecided = True
+    epoch = attempt.epoch
+    epoch.detected_at, epoch.ended_by = step.now, "interrupted"
+    step.unwake(f"form/{attempt.id}")
+    step.unwake(f"yield/{attempt.id}")
+    step.wake(f"settle/{attempt.id}", after(step.now, SETTLE))
+    if attempt.state is not AttemptState.REFORMING:
+        move(step, attempt, AttemptState.REFORMING, "interrupted")
+
+
+def _judge(step: Step, attempt: Attempt) -> None:
+    gone = [(host.id, hosts.gone_since(host), _how(host)) for host in _members(step, attempt) if host.is_gone()]
+    cause = first_cause(gone, attempt.exits.values())
+    if cause is not None:
+        _decide(step, attempt, cause)
+
+
+def _how(host: Host) -> str:
+    return host.reason.sentence if host.state is HostState.OUT_FAILED else "its agent's connection closed"
+
+
+def _members(step: Step, attempt: Attempt) -> list[Host]:
+    return [step.state.hosts[name] for name in attempt.members]
+
+
+def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
+    """The cause has a name: stop what is left of the epoch, ask the budget, go on or end."""
+    assert attempt.state is AttemptState.REFORMING, (attempt.id, attempt.state)
+    attempt.undecided = False
+    step.unwake(f"settle/{attempt.id}")
+    epoch = attempt.epoch
+    epoch.decided_at, epoch.failed_at, epoch.cause = step.now, cause.at, cause.reason
+    handover, attempt.handover = attempt.handover, None
+    if cause.job_fault and not _within_budget(step, attempt, cause):
+        return
+    if handover is not None and handover.requeue:
+        end(step, attempt, AttemptState.PREEMPTED, JobState.QUEUED, handover.reason, gently=False)
+        return
+    if _has_run(attempt) and not _was_attached(attempt):
+        reason = cause.reason.but(
+            sentence=f"{cause.reason.sentence}; the script opened no training session, so the job starts anew"
+        )
+        end(step, attempt, AttemptState.FAILED, JobState.QUEUED, reason, gently=False)
+        return
+    for host in _members(step, attempt):
+        if host.allocation == attempt.id and host.connected:
+            stop_workers(step, attempt, host.id, Duration(0))
+    reform(step, attempt)
+
+
+def _has_run(attempt: Attempt) -> bool:
+    """Workers of this attempt existed; before that there is nothing to lose by forming again."""
+    return bool(attempt.exits) or any(epoch.launched_at is not None for epoch in attempt.epochs)
+
+
+def _was_attached(attempt: Attempt) -> bool:
+    """The script opened a session in this epoch or an earlier one: it can resume."""
+    return attempt.is_attached() or any(epoch.attached_at is not None for epoch in attempt.epochs)
+
+
+def _within_budget(step: Step, attempt: Attempt, cause: FirstCause) -> bool:
+    job = step.state.jobs[attempt.job]
+    at_start = attempt.epoch.first_step_at is None
+    host = cause.host if cause.host is not None else attempt.members[0]
+    rank = cause.rank if cause.rank is not None else -1
+    note_failure(job, FailureNote(at=step.now, signature=cause.signature, at_start=at_start, host=host, rank=rank))
+    advice = budget.advise(job.spec.restart, job.failures, step.now)
+    if not advice.again:
+        sentence = f"{cause.reason.sentence}; stopped: {advice.reason.sentence}"
+        reason = advice.reason.but(sentence=sentence, numbers={**cause.reason.numbers, **advice.reason.numbers})
+        end(step, attempt, AttemptState.FAILED, JobState.FAILED, reason, gently=False)
+    return advice.again
+
+
+def reform(step: Step, attempt: Attempt) -> None:
+    """The next membership, or the reason why there is none yet."""
+    assert attempt.state is AttemptState.REFORMING, (attempt.id, attempt.state)
+    by_name = step.state.hosts
+    lost = sum(1 for name in attempt.members if _must_leave(attempt, by_name[name]))
+    spares = [name for name in attempt.spares if by_name[name].is_usable()]
+    if lost > len(spares):
+        more = step.derived.free.nearest(attempt.cluster, lost - len(spares))
+        add_spares(step, attempt, more)
+        spares += more
+    plan = next_membership(
+        attempt.members,
+        spares,
+        must_leave=lambda name: _must_leave(attempt, by_name[name]),
+        should_leave=lambda name: by_name[name].state is HostState.DRAINING,
+    )
+    if plan.missing:
+        sentence = (
+            f"{plan.missing} of {len(attempt.members)} places are vacant, and no host of {attempt.cluster} is free"
+        )
+        numbers: dict[str, int | float | str] = {"vacant": plan.missing, "spares": len(spares)}
+        attempt.waiting = Reason(token="spare-missing", sentence=sentence, numbers=numbers)
+        want(step, attempt)
+        return
+    for name in plan.left:
+        _leave(step, attempt, by_name[name])
+    attempt.spares = tuple(name for name in attempt.spares if name not in plan.joined)
+    attempt.members = plan.members
+    for name in plan.joined:
+        hosts.allocate(step, by_name[name], attempt.id, "member")
+    form(step, attempt)
+
+
+def _must_leave(attempt: Attempt, host: Host) -> bool:
+    return host.allocation != attempt.id or host.is_gone()
+
+
+def _leave(step: Step, attempt: Attempt, host: Host) -> None:
+    attempt.prepared = tuple(name for name in attempt.prepared if name != host.id)
+    if host.allocation == attempt.id:
+        hosts.let_go(step, host)
+
+
+def want(step: Step, attempt: Attempt) -> None:
+    """The attempt is served when capacity comes, before the queue, oldest first."""
+    if attempt.id not in step.state.wanting:
+        step.state.wanting.append(attempt.id)

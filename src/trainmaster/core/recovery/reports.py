@@ -1,0 +1,110 @@
+"""What agents report of worker groups, applied to attempts. Reports of older epochs tell nothing new: dropped."""
+
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.base.reasons import Reason
+from trainmaster.core.effects import (
+    AnyEffect,
+    AskWorkers,
+    LaunchWorkers,
+    PrepareAttempt,
+    ReserveStore,
+    StopWorkers,
+    VerifyHost,
+)
+from trainmaster.core.recovery import forming, handover, interrupt
+from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.ending import end, stopped
+from trainmaster.core.recovery.events import (
+    CheckpointFailed,
+    CheckpointPublished,
+    EffectEnded,
+    EpochPhase,
+    WorkerExited,
+)
+from trainmaster.core.scheduling.job import JobState
+from trainmaster.core.scheduling.jobs import note_health
+from trainmaster.core.step import Step
+
+
+def _current(step: Step, event: WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed) -> Attempt | None:
+    """The live attempt that the event is about, if it speaks of the present epoch."""
+    attempt = step.state.attempts.get(event.attempt)
+    if attempt is None or not attempt.is_live() or event.epoch != attempt.epoch.number:
+        return None
+    return attempt
+
+
+def worker_exited(step: Step, event: WorkerExited) -> None:
+    attempt = _current(step, event)
+    if attempt is None or event.rank in attempt.exits:
+        return
+    attempt.exits[event.rank] = event
+    epoch = attempt.epoch
+    if event.step > epoch.last_step:
+        epoch.last_step, epoch.last_step_at = event.step, event.step_at
+    epoch.save_s = max(epoch.save_s, event.save_s)
+    if event.how == "failed":
+        interrupt.worker_failed(step, attempt, event)
+        return
+    if epoch.ended_by:
+        return
+    spec = step.state.jobs[attempt.job].spec
+    ways = {exit.how for exit in attempt.exits.values()}
+    if len(attempt.exits) < spec.hosts * spec.ranks_per_host:
+        return
+    if ways == {"finished"}:
+        cause = Reason(token="finished", sentence="all ranks finished", numbers={"step": epoch.last_step})
+        end(step, attempt, AttemptState.FINISHED, JobState.FINISHED, cause, gently=False)
+    elif ways == {"yielded"}:
+        handover.all_yielded(step, attempt)
+    else:
+        interrupt.mixed_outcome(step, attempt)
+
+
+def phase_reached(step: Step, event: EpochPhase) -> None:
+    attempt = _current(step, event)
+    if attempt is None:
+        return
+    epoch = attempt.epoch
+    epoch.note = event.note or epoch.note
+    if event.phase is Phase.ATTACHED:
+        epoch.attached_at = event.at
+    elif event.phase is Phase.GROUPED:
+        epoch.grouped_at = event.at
+    elif event.phase is Phase.RESTORED:
+        epoch.restored_at, epoch.restored_step = event.at, event.step
+    elif event.phase is Phase.TRAINING and epoch.first_step_at is None:
+        epoch.first_step_at = event.at
+        note_health(step.state.jobs[attempt.job])
+        handover.serve(step, attempt)
+
+
+def published(step: Step, event: CheckpointPublished) -> None:
+    attempt = _current(step, event)
+    if attempt is not None:
+        attempt.epoch.published_step = max(attempt.epoch.published_step, event.step)
+
+
+def save_failed(step: Step, event: CheckpointFailed) -> None:
+    attempt = _current(step, event)
+    if attempt is not None:
+        attempt.epoch.failed_saves += 1
+        attempt.epoch.note = event.detail
+
+
+def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded) -> None:
+    """The outcome of an effect that concerns an attempt."""
+    assert not isinstance(effect, VerifyHost), effect
+    attempt = step.state.attempts.get(effect.attempt)
+    if attempt is None:
+        return
+    if isinstance(effect, StopWorkers):
+        stopped(step, attempt, effect.host)
+    elif isinstance(effect, AskWorkers) or not attempt.is_live():
+        return
+    elif isinstance(effect, PrepareAttempt | ReserveStore | LaunchWorkers) and event.outcome != "done":
+        interrupt.effect_failed(step, attempt, effect, event)
+    elif isinstance(effect, ReserveStore) and effect.id == attempt.store_effect:
+        forming.store_reserved(step, attempt, event)
+    elif isinstance(effect, LaunchWorkers) and effect.epoch == attempt.epoch.number:
+        forming.launched(step, attempt, effect)

@@ -1,0 +1,59 @@
+"""The state: everything that the log means so far.
+
+It is mutable and private to the engine; all others read. What can be derived (who is free, which effects wait at which
+host, which wake-up is next) is not part of it: `Derived` is rebuilt when a snapshot is restored. Decoding a snapshot
+sorts the keys of mappings, so nothing may depend on the order of a mapping; a test restores after every event and
+compares.
+"""
+
+import heapq
+
+import msgspec
+
+from trainmaster.core.base.ids import AttemptId, EffectId, HostId, JobId
+from trainmaster.core.base.time import Instant
+from trainmaster.core.effects import AnyEffect
+from trainmaster.core.fleet.lifecycle import Host
+from trainmaster.core.recovery.attempt import Attempt
+from trainmaster.core.scheduling.job import Job
+from trainmaster.core.scheduling.place import FreeIndex
+
+
+class ClusterState(msgspec.Struct, kw_only=True):
+    index: int = 0
+    """Index of the last event applied; 0: none."""
+    now: Instant = Instant(0)
+    lease: int = 0
+    hosts: dict[HostId, Host] = {}
+    jobs: dict[JobId, Job] = {}
+    attempts: dict[AttemptId, Attempt] = {}
+    pending: dict[EffectId, AnyEffect] = {}
+    """Effects without an outcome."""
+    wakes: dict[str, Instant] = {}
+    """What wants to be woken, by key `kind/entity`."""
+    queue: list[JobId] = []
+    """Jobs that wait for hosts, in the order in which they get them."""
+    wanting: list[AttemptId] = []
+    """Live attempts that want hosts: for a vacant place, a hand-over or a spare; oldest first. They come before the
+    queue, so that a gang that lost a member is not stranded."""
+
+
+class Derived:
+    """Indexes over the state; never encoded."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.free = FreeIndex()
+        self.effects_by_host: dict[HostId, set[EffectId]] = {}
+        self.wake_heap: list[tuple[Instant, str]] = [(at, key) for key, at in state.wakes.items()]
+        heapq.heapify(self.wake_heap)
+        for host in sorted(state.hosts.values(), key=lambda host: host.position):
+            if host.is_free():
+                self.free.add(host.spec, host.position)
+        for effect in state.pending.values():
+            self.effects_by_host.setdefault(effect.host, set()).add(effect.id)
+
+
+def effect_order(effect: EffectId) -> tuple[int, int]:
+    """Sort key: the order in which effects were caused."""
+    index, _, number = effect[1:].partition(".")
+    return int(index), int(number)

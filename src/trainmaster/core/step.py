@@ -1,0 +1,79 @@
+"""One step of the engine: the event that is being applied, and what it causes.
+
+Appliers of the areas get a `Step`, change the state through it and leave effects, wake-ups and *signals* in it. A
+signal is how an area lower in the house tells one above it (the fleet knows nothing of attempts): the engine passes
+signals on until none is left, within the same event.
+"""
+
+import heapq
+from typing import Literal, TypeVar
+
+from trainmaster.core.base.ids import AttemptId, EffectId, HostId, effect_id
+from trainmaster.core.base.time import Instant
+from trainmaster.core.effects import AnyEffect
+from trainmaster.core.fleet.lifecycle import Host
+from trainmaster.core.state import ClusterState, Derived
+
+SignalKind = Literal["host-lost", "host-draining", "host-kept", "host-gone"]
+E = TypeVar("E", bound=AnyEffect)
+
+
+class Step:
+    def __init__(self, state: ClusterState, derived: Derived, now: Instant) -> None:
+        self.state = state
+        self.derived = derived
+        self.now = now
+        self.effects: list[AnyEffect] = []
+        self._caused = 0
+        self.signals: list[tuple[SignalKind, HostId, AttemptId]] = []
+        self.capacity_came = False
+        """A host became free or a job was queued: attempts and the queue are to be served."""
+
+    def next_id(self) -> EffectId:
+        return effect_id(self.state.index, self._caused + 1)
+
+    def emit(self, effect: E) -> E:
+        """Adds an effect made with `next_id`."""
+        assert effect.id == self.next_id(), effect.id
+        self._caused += 1
+        self.effects.append(effect)
+        self.state.pending[effect.id] = effect
+        self.derived.effects_by_host.setdefault(effect.host, set()).add(effect.id)
+        return effect
+
+    def settle(self, effect: EffectId) -> AnyEffect | None:
+        """Takes an effect off the pending ones; None if it was settled before."""
+        found = self.state.pending.pop(effect, None)
+        if found is not None:
+            self.derived.effects_by_host[found.host].discard(effect)
+        return found
+
+    def pending_at(self, host: HostId) -> list[AnyEffect]:
+        return [self.state.pending[effect] for effect in self.derived.effects_by_host.get(host, ())]
+
+    def drop_effects(self, host: HostId) -> None:
+        """The host is gone: nothing that was asked of it will be answered."""
+        for effect in self.pending_at(host):
+            self.settle(effect.id)
+        self.effects = [effect for effect in self.effects if effect.id in self.state.pending]
+
+    def wake(self, key: str, at: Instant) -> None:
+        """Asks for a TimePassed at `at`; a key has one wake-up, the newest."""
+        self.state.wakes[key] = at
+        heapq.heappush(self.derived.wake_heap, (at, key))
+
+    def unwake(self, key: str) -> None:
+        self.state.wakes.pop(key, None)
+
+    def signal(self, kind: SignalKind, host: HostId, attempt: AttemptId) -> None:
+        self.signals.append((kind, host, attempt))
+
+    def refresh(self, host: Host) -> None:
+        """Brings the index of free hosts up to date after a change of `host`."""
+        if host.is_free() == (host.id in self.derived.free):
+            return
+        if host.is_free():
+            self.derived.free.add(host.spec, host.position)
+            self.capacity_came = True
+        else:
+            self.derived.free.remove(host.id)
