@@ -8,7 +8,7 @@ that make no sense, and say beforehand whom a change touches.
 from collections.abc import Iterable
 
 from trainmaster.core.base.ids import HostId, JobId, Owner
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.scheduling.job import Job, JobState
@@ -41,14 +41,14 @@ def check_submit(state: ClusterState, spec: JobSpec) -> Reason | None:
     for job in state.jobs.values():
         if job.spec.name == spec.name and job.state in (JobState.QUEUED, JobState.ACTIVE):
             sentence = f"a job named {spec.name} is {job.state.value} already ({job.id})"
-            return Reason(token="name-taken", sentence=sentence, numbers={"job": job.id})
+            return Reason(token=Token.NAME_TAKEN, sentence=sentence, numbers={"job": job.id})
     sizes: dict[str, int] = {}
     for host in state.hosts.values():
         sizes[host.spec.cluster] = sizes.get(host.spec.cluster, 0) + 1
     largest = max(sizes.values(), default=0)
     if spec.hosts > largest:
         sentence = f"wants {spec.hosts} hosts in one cluster; the largest cluster has {largest}"
-        return Reason(token="never-enough-hosts", sentence=sentence, numbers={"wanted": spec.hosts, "largest": largest})
+        return Reason(token=Token.NEVER_FITS, sentence=sentence, numbers={"wanted": spec.hosts, "largest": largest})
     return None
 
 
@@ -108,12 +108,12 @@ def _resume_item(host: Host, by: Owner) -> HostPlanItem:
 def check_cancel(job: Job) -> Reason | None:
     if job.state in (JobState.QUEUED, JobState.ACTIVE):
         return None
-    return Reason(token="already-ended", sentence=f"{job.spec.name} ({job.id}) is {job.state.value} already")
+    return Reason(token=Token.ALREADY_ENDED, sentence=f"{job.spec.name} ({job.id}) is {job.state.value} already")
 
 
 def check_requeue(state: ClusterState, job: Job) -> Reason | None:
     if job.state is JobState.QUEUED:
-        return Reason(token="already-queued", sentence=f"{job.spec.name} ({job.id}) is queued already")
+        return Reason(token=Token.ALREADY_QUEUED, sentence=f"{job.spec.name} ({job.id}) is queued already")
     if job.state is JobState.ACTIVE:
         return None
     return check_submit(state, job.spec)

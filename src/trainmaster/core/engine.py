@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Callable, Mapping
 
 from trainmaster.core.base.ids import AttemptId, HostId
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import decode, encode
 from trainmaster.core.effects import AnyEffect, ReleaseAttempt, VerifyHost
@@ -172,7 +172,7 @@ def _live_attempt(step: Step, job: Job) -> Attempt | None:
 
 def _cancelled(step: Step, event: JobCancelled) -> None:
     job = step.state.jobs[event.job]
-    reason = Reason(token="cancelled-by-request", sentence=f"cancelled by {event.by}: {event.reason}")
+    reason = Reason(token=Token.CANCELLED_BY_REQUEST, sentence=f"cancelled by {event.by}: {event.reason}")
     attempt = _live_attempt(step, job)
     if attempt is not None:
         end(step, attempt, AttemptState.CANCELLED, JobState.CANCELLED, reason, gently=True)
@@ -183,7 +183,7 @@ def _cancelled(step: Step, event: JobCancelled) -> None:
 
 def _requeued(step: Step, event: JobRequeued) -> None:
     job = step.state.jobs[event.job]
-    reason = Reason(token="requeued", sentence=f"requeued by {event.by}: {event.reason}")
+    reason = Reason(token=Token.REQUEUED, sentence=f"requeued by {event.by}: {event.reason}")
     attempt = _live_attempt(step, job)
     if attempt is not None:
         handover.leave_for_queue(step, attempt, reason)

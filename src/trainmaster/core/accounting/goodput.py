@@ -25,7 +25,7 @@ them), since the steps in between are not in the log.
 from collections.abc import Iterable, Sequence
 
 from trainmaster.core.accounting.report import Incident, JobAccount
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.recovery.attempt import Attempt, Epoch, lasting
@@ -180,7 +180,9 @@ def _incidents(attempts: Sequence[Attempt]) -> Iterable[Incident]:
 
 
 def _incident(attempt: Attempt, epoch: Epoch, after: Epoch | None, steps_lost: int) -> Incident:
-    cause = epoch.cause if epoch.cause is not None else Reason(token="undecided", sentence="the cause is not known yet")
+    cause = (
+        epoch.cause if epoch.cause is not None else Reason(token=Token.UNDECIDED, sentence="the cause is not known yet")
+    )
     detected = epoch.detected_at if epoch.detected_at is not None else epoch.formed_at
     decided = epoch.decided_at if epoch.decided_at is not None else detected
     last = epoch.last_step_at if epoch.last_step_at is not None else detected

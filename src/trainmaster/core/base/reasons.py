@@ -223,6 +223,40 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "The sender's lease is older than one seen before: it was replaced and must not act any more.",
         "Nothing: the newer server carries on. End the old one if it still runs.",
     )
+    # How things are, where nothing is wrong
+    ALREADY_ENDED = (
+        "already-ended",
+        "The job has ended; there is nothing to stop.",
+        "See `trainmaster job show`; `trainmaster job requeue` starts it again.",
+    )
+    ALREADY_QUEUED = ("already-queued", "The job waits in the queue already.", "See `trainmaster job why`.")
+    EFFECT_FAILED = (
+        "effect-failed",
+        "A host could not do its part in launching the ranks.",
+        "Read the sentence: a wrong module or command is the job's, a full disk or a broken host is the host's.",
+    )
+    HOSTS_EXPECTED = (
+        "hosts-expected",
+        "The fleet file names the host, but its agent has not registered yet.",
+        "Start its agent with `trainmaster agent run`.",
+    )
+    HELD = (
+        "held",
+        "Somebody keeps the host out of work; the sentence names who and why.",
+        "The owner lifts the hold with `trainmaster host resume`.",
+    )
+    UNDECIDED = (
+        "undecided",
+        "The job was interrupted, and the first cause is not known yet.",
+        "Wait a second; it is decided with what is known by then.",
+    )
+    DRAIN_WITHDRAWN = ("drain-withdrawn", "The drain was taken back before the host had left.", "Nothing.")
+    YIELDED = ("yielded", "All ranks saved and left.", "Nothing.")
+    REQUEUED = ("requeued", "A person sent the job back to the queue.", "Nothing.")
+    RESTART = ("restart", "The job failed and is started again, within its budget.", "Nothing, unless it repeats.")
+    PLACED = ("placed", "The job got its hosts.", "Nothing.")
+    VERIFIED = ("verified", "The host proved that it works.", "Nothing.")
+    FINISHED = ("finished", "All ranks ended with success.", "Nothing.")
 
 
 _PLACES = {token: place for place, token in enumerate(Token)}

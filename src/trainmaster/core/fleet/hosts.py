@@ -5,7 +5,7 @@ is cleaned up when its agent comes back, before the host can become ready.
 """
 
 from trainmaster.core.base.ids import AttemptId, HostId
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, after, in_seconds
 from trainmaster.core.effects import ReleaseAttempt, VerifyHost
 from trainmaster.core.fleet.events import (
@@ -48,7 +48,7 @@ def declare(step: Step, event: FleetDeclared) -> None:
     for spec in event.hosts:
         if spec.id in step.state.hosts:
             continue
-        reason = Reason(token="hosts-expected", sentence="its agent has not registered yet")
+        reason = Reason(token=Token.HOSTS_EXPECTED, sentence="its agent has not registered yet")
         step.state.hosts[spec.id] = Host(spec=spec, position=position, since=step.now, reason=reason)
         step.wake(f"host/{spec.id}", after(step.now, DEADLINES[HostState.EXPECTED]))
         position += 1
@@ -92,7 +92,7 @@ def _releasing(step: Step, host: Host, attempt: AttemptId) -> bool:
 
 def verify(step: Step, host: Host, why: str) -> None:
     host.verified = False
-    reason = Reason(token="verification-pending", sentence=f"{why}; it proves that it works before it takes work")
+    reason = Reason(token=Token.VERIFICATION_PENDING, sentence=f"{why}; it proves that it works before it takes work")
     move(step, host, HostState.VERIFYING, reason)
     step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=VERIFICATION_TASKS))
 
@@ -106,7 +106,7 @@ def verification_ended(step: Step, event: EffectEnded) -> None:
         _pass_if_clean(step, host)
     elif event.outcome == "failed":
         sentence = f"verification failed: {event.detail}"
-        move(step, host, HostState.OUT_FAILED, Reason(token="verification-failed", sentence=sentence))
+        move(step, host, HostState.OUT_FAILED, Reason(token=Token.VERIFICATION_FAILED, sentence=sentence))
     else:
         step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=VERIFICATION_TASKS))
 
@@ -118,13 +118,13 @@ def _pass_if_clean(step: Step, host: Host) -> None:
     if host.holds:
         move(step, host, HostState.OUT_PLANNED, _held(host))
     else:
-        move(step, host, HostState.READY, Reason(token="verified", sentence="verification passed"))
+        move(step, host, HostState.READY, Reason(token=Token.VERIFIED, sentence="verification passed"))
 
 
 def _held(host: Host) -> Reason:
     first = host.holds[0]
     sentence = f"held by {first.owner}: {first.reason}"
-    return Reason(token="held", sentence=sentence, numbers={"holds": len(host.holds)})
+    return Reason(token=Token.HELD, sentence=sentence, numbers={"holds": len(host.holds)})
 
 
 def disconnected(step: Step, event: AgentDisconnected) -> None:
@@ -155,7 +155,7 @@ def lose(step: Step, host: Host, how: str) -> None:
     attempt = host.allocation
     step.drop_effects(host.id)
     host.allocation, host.role, host.evict_at = None, "", None
-    move(step, host, HostState.OUT_FAILED, Reason(token="host-lost", sentence=how))
+    move(step, host, HostState.OUT_FAILED, Reason(token=Token.HOST_LOST, sentence=how))
     step.unwake(f"reconnect/{host.id}")
     step.unwake(f"drain/{host.id}")
     if attempt is not None:
@@ -222,7 +222,7 @@ def resume(step: Step, event: ResumeRequested) -> None:
         host.evict_at = None
         step.unwake(f"drain/{host.id}")
         if host.state is HostState.DRAINING:
-            move(step, host, HostState.READY, Reason(token="drain-withdrawn", sentence=event.reason))
+            move(step, host, HostState.READY, Reason(token=Token.DRAIN_WITHDRAWN, sentence=event.reason))
             if host.allocation is not None:
                 step.signal("host-kept", host.id, host.allocation)
         elif host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED) and host.connected:

@@ -9,7 +9,7 @@ Losses of hosts are not the job's fault and do not count here.
 
 from collections.abc import Sequence
 
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.scheduling.job import FailureNote
@@ -32,19 +32,19 @@ def advise(budget: RestartBudget, failures: Sequence[FailureNote], now: Instant)
             f"failed {row} times in a row at start with the same error, on {hosts} host(s): {failures[-1].signature}"
         )
         return _stop(
-            "same-failure-repeated", sentence, {"times": row, "limit": budget.same_failure_limit, "hosts": hosts}
+            Token.SAME_FAILURE_REPEATED, sentence, {"times": row, "limit": budget.same_failure_limit, "hosts": hosts}
         )
     recent = sum(1 for note in failures if note.at > now - budget.window)
     window_s = in_seconds(budget.window)
     if recent > budget.max_restarts:
         sentence = f"{recent} failures within {window_s:g} s; the budget allows {budget.max_restarts} restarts"
-        return _stop("restart-budget-spent", sentence, {"failures": recent, "max_restarts": budget.max_restarts})
+        return _stop(Token.RESTART_BUDGET_SPENT, sentence, {"failures": recent, "max_restarts": budget.max_restarts})
     left = budget.max_restarts - recent
     sentence = f"restart {recent} of {budget.max_restarts} within {window_s:g} s"
-    return Advice(again=True, reason=Reason(token="restart", sentence=sentence, numbers={"left": left}))
+    return Advice(again=True, reason=Reason(token=Token.RESTART, sentence=sentence, numbers={"left": left}))
 
 
-def _stop(token: str, sentence: str, numbers: dict[str, int | float | str]) -> Advice:
+def _stop(token: Token, sentence: str, numbers: dict[str, int | float | str]) -> Advice:
     return Advice(again=False, reason=Reason(token=token, sentence=sentence, numbers=numbers))
 
 

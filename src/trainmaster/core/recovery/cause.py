@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.core.base.ids import HostId
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.recovery.events import WorkerExited
@@ -83,7 +83,7 @@ def undetermined(exits: Iterable[WorkerExited], now: Instant) -> FirstCause:
     sentence = "ranks lost their peers, and no rank or host says why; the first to notice was "
     sentence += f"rank {first.rank} on {first.host}: {describe(first)}" if first else "nobody"
     return FirstCause(
-        reason=Reason(token="peer-lost", sentence=sentence, numbers={"ranks": len(failed)}),
+        reason=Reason(token=Token.PEER_LOST, sentence=sentence, numbers={"ranks": len(failed)}),
         at=first.at if first else now,
         host=None,
         rank=None,
@@ -95,7 +95,7 @@ def undetermined(exits: Iterable[WorkerExited], now: Instant) -> FirstCause:
 def _host_lost(gone: list[tuple[HostId, Instant, str]]) -> FirstCause:
     host, since, how = gone[0]
     more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
-    reason = Reason(token="host-lost", sentence=f"host {host} was lost: {how}{more}", numbers={"hosts": len(gone)})
+    reason = Reason(token=Token.HOST_LOST, sentence=f"host {host} was lost: {how}{more}", numbers={"hosts": len(gone)})
     return FirstCause(reason=reason, at=since, host=host, rank=None, signature="host-lost", job_fault=False)
 
 
@@ -104,7 +104,7 @@ def _worker_failed(exit: WorkerExited, failed: int) -> FirstCause:
     sentence = f"rank {exit.rank} on {exit.host} {'was' if killed else 'failed:'} {describe(exit)}"
     return FirstCause(
         reason=Reason(
-            token="worker-killed" if killed else "worker-exited",
+            token=Token.WORKER_KILLED if killed else Token.WORKER_EXITED,
             sentence=sentence,
             numbers={"rank": exit.rank, "host": exit.host, "ranks_failed": failed},
         ),

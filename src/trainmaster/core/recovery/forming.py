@@ -8,7 +8,7 @@ and it must not depend on a host that may be the next to die: a new epoch takes 
 from collections.abc import Iterable
 
 from trainmaster.core.base.ids import HostId, attempt_id
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import after, in_seconds
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
@@ -38,7 +38,7 @@ def start(step: Step, job: Job, placement: Placement) -> Attempt:
     )
     step.state.attempts[attempt.id] = attempt
     job.attempts = (*job.attempts, attempt.id)
-    jobs.move(step, job, JobState.ACTIVE, Reason(token="placed", sentence=f"placed as {attempt.id}"))
+    jobs.move(step, job, JobState.ACTIVE, Reason(token=Token.PLACED, sentence=f"placed as {attempt.id}"))
     for host in placement.members:
         hosts.allocate(step, step.state.hosts[host], attempt.id, "member")
     add_spares(step, attempt, placement.spares)

@@ -7,7 +7,7 @@ deadline of the job are stopped; what they did since the last checkpoint is then
 """
 
 from trainmaster.core.base.ids import HostId
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Duration, after, in_seconds
 from trainmaster.core.effects import AskWorkers
 from trainmaster.core.fleet import hosts
@@ -64,14 +64,14 @@ def _hand_over(step: Step, attempt: Attempt) -> None:
     names = ", ".join(host.id for host in leaving)
     if attempt.epoch.first_step_at is None:
         sentence = f"{names} drains; waits until the job has completed a step, so that it can save"
-        attempt.waiting = Reason(token="waiting-for-checkpoint", sentence=sentence)
+        attempt.waiting = Reason(token=Token.WAITING_FOR_CHECKPOINT, sentence=sentence)
         return
     usable = [name for name in attempt.spares if step.state.hosts[name].is_usable()]
     if not usable:
         sentence = f"{names} drains; waits for a host that takes its place"
-        attempt.waiting = Reason(token="spare-missing", sentence=sentence, numbers={"draining": len(leaving)})
+        attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers={"draining": len(leaving)})
         return
-    reason = Reason(token="drained", sentence=f"{names} drains: {leaving[0].reason.sentence}")
+    reason = Reason(token=Token.DRAINED, sentence=f"{names} drains: {leaving[0].reason.sentence}")
     ask_to_leave(step, attempt, reason, requeue=False)
 
 
@@ -82,7 +82,9 @@ def ask_to_leave(step: Step, attempt: Attempt, reason: Reason, requeue: bool) ->
         return
     spec = step.state.jobs[attempt.job].spec
     attempt.handover = Handover(asked_at=step.now, requeue=requeue, reason=reason)
-    attempt.waiting = Reason(token="waiting-for-checkpoint", sentence=f"{reason.sentence}; the ranks save and leave")
+    attempt.waiting = Reason(
+        token=Token.WAITING_FOR_CHECKPOINT, sentence=f"{reason.sentence}; the ranks save and leave"
+    )
     for name in attempt.members:
         effect_id = step.next_id()
         step.emit(AskWorkers(id=effect_id, host=name, attempt=attempt.id, epoch=attempt.epoch.number, request="yield"))
@@ -101,7 +103,7 @@ def leave_for_queue(step: Step, attempt: Attempt, reason: Reason) -> None:
 def all_yielded(step: Step, attempt: Attempt) -> None:
     """Every rank has saved and left."""
     handover, epoch = attempt.handover, attempt.epoch
-    reason = handover.reason if handover is not None else Reason(token="yielded", sentence="the ranks left unasked")
+    reason = handover.reason if handover is not None else Reason(token=Token.YIELDED, sentence="the ranks left unasked")
     epoch.ended_by, epoch.cause = "yielded", reason
     epoch.detected_at = epoch.decided_at = step.now
     epoch.failed_at = max((exit.at for exit in attempt.exits.values()), default=step.now)
@@ -120,7 +122,7 @@ def yield_overdue(step: Step, attempt: Attempt) -> None:
         return
     limit_s = in_seconds(step.state.jobs[attempt.job].spec.yield_deadline)
     sentence = f"{handover.reason.sentence}; the ranks had not saved and left within {limit_s:g} s and were stopped"
-    reason = Reason(token="deadline-passed", sentence=sentence, numbers={"yield_deadline_s": limit_s})
+    reason = Reason(token=Token.DEADLINE_PASSED, sentence=sentence, numbers={"yield_deadline_s": limit_s})
     if handover.requeue:
         end(step, attempt, AttemptState.PREEMPTED, JobState.QUEUED, reason, gently=True)
         return
@@ -141,4 +143,4 @@ def evict_deadline(step: Step, name: HostId) -> None:
     attempt = step.state.attempts[host.allocation]
     if attempt.is_live():
         sentence = f"{name} is evicted: {host.reason.sentence}"
-        leave_for_queue(step, attempt, Reason(token="deadline-passed", sentence=sentence))
+        leave_for_queue(step, attempt, Reason(token=Token.DEADLINE_PASSED, sentence=sentence))

@@ -8,7 +8,7 @@ form     the next epoch (see `forming`)
 """
 
 from trainmaster.core.base.ids import HostId
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Duration, after
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
@@ -37,7 +37,7 @@ def mixed_outcome(step: Step, attempt: Attempt) -> None:
     """All ranks have left, but not in the same way: some work is missing, and nobody says why."""
     ways = sorted(f"rank {rank} {exit.how}" for rank, exit in attempt.exits.items())
     cause = FirstCause(
-        reason=Reason(token="mixed-outcome", sentence=f"the ranks did not end alike: {', '.join(ways)}"),
+        reason=Reason(token=Token.MIXED_OUTCOME, sentence=f"the ranks did not end alike: {', '.join(ways)}"),
         at=step.now,
         host=None,
         rank=None,
@@ -99,7 +99,7 @@ def effect_failed(
     sentence = f"host {effect.host} could not {what}: {detail}"
     attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
     cause = FirstCause(
-        reason=Reason(token="effect-failed", sentence=sentence, numbers={"host": effect.host}),
+        reason=Reason(token=Token.EFFECT_FAILED, sentence=sentence, numbers={"host": effect.host}),
         at=event.at,
         host=effect.host,
         rank=None,
@@ -209,7 +209,7 @@ def reform(step: Step, attempt: Attempt) -> None:
             f"{plan.missing} of {len(attempt.members)} places are vacant, and no host of {attempt.cluster} is free"
         )
         numbers: dict[str, int | float | str] = {"vacant": plan.missing, "spares": len(spares)}
-        attempt.waiting = Reason(token="spare-missing", sentence=sentence, numbers=numbers)
+        attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers=numbers)
         want(step, attempt)
         return
     for name in plan.left:

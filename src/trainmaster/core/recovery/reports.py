@@ -1,7 +1,7 @@
 """What agents report of worker groups, applied to attempts. Reports of older epochs tell nothing new: dropped."""
 
 from trainmaster.core.agent.board import Phase
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.effects import (
     AnyEffect,
     AskWorkers,
@@ -53,7 +53,7 @@ def worker_exited(step: Step, event: WorkerExited) -> None:
     if len(attempt.exits) < spec.hosts * spec.ranks_per_host:
         return
     if ways == {"finished"}:
-        cause = Reason(token="finished", sentence="all ranks finished", numbers={"step": epoch.last_step})
+        cause = Reason(token=Token.FINISHED, sentence="all ranks finished", numbers={"step": epoch.last_step})
         end(step, attempt, AttemptState.FINISHED, JobState.FINISHED, cause, gently=False)
     elif ways == {"yielded"}:
         handover.all_yielded(step, attempt)

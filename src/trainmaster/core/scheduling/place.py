@@ -9,7 +9,7 @@ and rack, so a placement costs what it takes and the number of pods and racks it
 from collections.abc import Iterator
 
 from trainmaster.core.base.ids import ClusterId, HostId, PodId, RackId
-from trainmaster.core.base.reasons import Reason
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import HostSpec
 
@@ -91,7 +91,9 @@ class FreeIndex:
         most = max(counts.values(), default=0)
         sentence = f"wants {hosts} hosts in one cluster; the most that are free in one are {most}"
         return Reason(
-            token="not-enough-hosts", sentence=sentence, numbers={"wanted": hosts, "free": most, "short": hosts - most}
+            token=Token.NOT_ENOUGH_HOSTS,
+            sentence=sentence,
+            numbers={"wanted": hosts, "free": most, "short": hosts - most},
         )
 
     def _walk(self, cluster: ClusterId, wanted: int) -> Iterator[tuple[HostId, int]]:
