@@ -96,6 +96,15 @@ class Table:
         value = self._get(key, (int, float), "a number", default, low)
         return float(self._in_range(key, value, low, high))
 
+    def flag(self, key: str) -> bool:
+        """true or false; false if absent."""
+        self._known.add(key)
+        value = self._content.get(key, False)
+        if not isinstance(value, bool):
+            self.note(key, f"this is {_kind_of(value)}", "write true or false")
+            return False
+        return value
+
     def choice(self, key: str, default: str | None, allowed: Sequence[str]) -> str:
         value = self.text(key, default)
         if key in self._content and isinstance(self._content[key], str) and value not in allowed:
