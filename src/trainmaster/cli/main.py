@@ -7,7 +7,6 @@ time that Python needs to start. To add a noun, write `cli/NOUN.py` with a click
 An unexpected exception is a defect of ours: the user sees one line and the path of a report with the traceback.
 """
 
-import difflib
 import importlib
 import os
 import sys
@@ -44,16 +43,6 @@ class LazyGroup(Noun):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command), cmd_name
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -119,7 +108,11 @@ def _say(text: str, exit_code: int) -> int:
 def _usage(error: click.ClickException) -> str:
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx else "trainmaster"
-    return f"error: {error.format_message()}\n  try: {path} --help"
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        near = f" Did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        message = f"No such option '{error.option_name}'.{near}"
+    return f"error: {message}\n  try: {path} --help"
 
 
 def _report(error: Exception, ctx: click.Context | None) -> str:

@@ -1,9 +1,10 @@
 """What commands print: one set of values, six forms.
 
 Data goes to stdout, talk to stderr. `json`, `jsonl` and `yaml` carry the values themselves with raw units
-(microseconds, counts) under a schema name; `table` and `wide` are for people: durations and ages in words, states as words that colour
-only repeats; `name` is one name a line, for other commands. Nothing is cut to the terminal's width: a cut host list is
-a wrong one. The writers are our own, since a table library costs more time to import than all the rest of a command.
+(microseconds, counts) under a schema name; `table` and `wide` are for people: durations and ages in words, states as
+words that colour only repeats; `name` is one name a line, for other commands. Nothing is cut to the terminal's width: a
+cut host list is a wrong one. The writers are our own, since a table library costs more time to import than all the rest
+of a command.
 """
 
 import os
@@ -56,7 +57,7 @@ class Output:
     def listing(
         self, kind: str, items: Sequence[Any], columns: Sequence[Column], extra: Mapping[str, Any] | None = None
     ) -> None:
-        """Prints items of a kind ("host"). The first column is the name; json and yaml have `extra` beside the items."""
+        """Prints items of a kind. The first column is the name; `extra` stands beside the items of json and yaml."""
         chosen = self._chosen(columns)
         ordered = self._sorted(items, columns)
         schema = f"trainmaster.{kind}/v1"
@@ -161,7 +162,7 @@ def _column(name: str, columns: Sequence[Column]) -> Column:
     for column in columns:
         if column.name.lower() == name:
             return column
-    raise WrongUsage(f"no column {name!r}", fix=f"use of {', '.join(column.name.lower() for column in columns)}")
+    raise WrongUsage(f"no column {name!r}", fix=f"use one of {', '.join(column.name.lower() for column in columns)}")
 
 
 def _sort_key(value: Any) -> tuple[bool, bool, Any]:
