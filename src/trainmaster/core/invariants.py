@@ -35,18 +35,17 @@ def _allocations(state: ClusterState) -> Iterator[str]:
 
 
 def _attempts(state: ClusterState) -> Iterator[str]:
-    taken: dict[str, str] = {}
     for attempt in state.attempts.values():
         if not attempt.is_live():
             continue
         spec = state.jobs[attempt.job].spec
         if len(attempt.members) != spec.hosts:
             yield f"{attempt.id} has {len(attempt.members)} members of {spec.hosts}"
-        for host in (*attempt.members, *attempt.spares):
-            if host in taken and state.hosts[host].allocation == attempt.id:
-                yield f"{host} belongs to {taken[host]} and {attempt.id}"
-            if state.hosts[host].allocation == attempt.id:
-                taken[host] = attempt.id
+        for name in attempt.spares:
+            if state.hosts[name].allocation != attempt.id or state.hosts[name].role != "spare":
+                yield f"{name} is a spare for {attempt.id}, but not for itself"
+        if len(set(attempt.members)) != len(attempt.members) or len(set(attempt.spares)) != len(attempt.spares):
+            yield f"{attempt.id} names a host twice: {attempt.members} {attempt.spares}"
         if attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
             away = [name for name in attempt.members if state.hosts[name].allocation != attempt.id]
             if away:

@@ -106,15 +106,15 @@ def _spans(start: Instant, end: Instant, marks: Iterable[tuple[Instant | None, s
 def account(job: Job, attempts: Sequence[Attempt], now: Instant, last_step: int = -1) -> JobAccount:
     """The account of a job at `now`. `last_step`: newest step that heartbeats tell of, for an epoch that still runs."""
     seconds: dict[str, float] = {}
-    steps_lost = _steps_lost(attempts)
+    steps_again = _steps_again(attempts)
     for span in timeline(job, attempts, now):
         length = in_seconds(span.end - span.start)
         if span.phase != "training":
             seconds[span.phase] = seconds.get(span.phase, 0.0) + length
             continue
         epoch = _epoch(attempts, span.attempt, span.epoch)
-        lost = steps_lost.get((span.attempt, span.epoch), 0)
-        for phase, share in _divide(length, epoch, lost, last_step).items():
+        again = steps_again.get((span.attempt, span.epoch), 0)
+        for phase, share in _divide(length, epoch, again, last_step).items():
             seconds[phase] = seconds.get(phase, 0.0) + share
     incidents = tuple(_incidents(attempts))
     end = job.ended_at if job.ended_at is not None else now
@@ -143,7 +143,7 @@ def _epoch(attempts: Sequence[Attempt], name: str, number: int) -> Epoch:
     return attempt.epochs[number - 1]
 
 
-def _divide(length: float, epoch: Epoch, lost: int, last_step: int) -> dict[str, float]:
+def _divide(length: float, epoch: Epoch, again: int, last_step: int) -> dict[str, float]:
     """A stretch of steps, from the end of the first to the end of the last, in productive, replay and save seconds."""
     last = max(epoch.last_step, last_step if not epoch.ended_by else -1)
     steps = max(last - max(epoch.restored_step, 0) - 1, 0)
@@ -151,32 +151,36 @@ def _divide(length: float, epoch: Epoch, lost: int, last_step: int) -> dict[str,
     final_save = in_seconds(lasting(epoch.last_step_at, epoch.detected_at)) if with_save else 0.0
     save = min(max(epoch.save_s - final_save, 0.0), length)
     stepping = length - save
-    again = min(max(lost - 1, 0), steps)
-    replay = stepping * again / steps if steps else 0.0
+    replayed = min(max(again - 1, 0), steps)
+    replay = stepping * replayed / steps if steps else 0.0
     return {"productive": stepping - replay, "replay": replay, "save": save}
 
 
-def _steps_lost(attempts: Sequence[Attempt]) -> dict[tuple[str, int], int]:
-    """Steps that an epoch does again, because earlier ones had done them and lost them."""
-    lost: dict[tuple[str, int], int] = {}
+def _steps_again(attempts: Sequence[Attempt]) -> dict[tuple[str, int], int]:
+    """Steps that an epoch has to do again, because earlier ones had done them and lost them."""
+    again: dict[tuple[str, int], int] = {}
     done = 0
     for attempt in attempts:
         for epoch in attempt.epochs:
             if epoch.restored_at is not None:
-                lost[attempt.id, epoch.number] = max(done - max(epoch.restored_step, 0), 0)
+                again[attempt.id, epoch.number] = max(done - max(epoch.restored_step, 0), 0)
             done = max(done, epoch.last_step)
-    return lost
+    return again
+
+
+def _steps_lost(epoch: Epoch, later: Iterable[Epoch]) -> int:
+    """Steps of an epoch that the next one that restored anything did not find in its checkpoint."""
+    restored = next((other.restored_step for other in later if other.restored_at is not None), epoch.last_step)
+    return max(epoch.last_step - max(restored, 0), 0)
 
 
 def _incidents(attempts: Sequence[Attempt]) -> Iterable[Incident]:
     epochs = [(attempt, epoch) for attempt in attempts for epoch in attempt.epochs]
-    lost = _steps_lost(attempts)
-    for (attempt, epoch), following in zip(epochs, [*epochs[1:], None], strict=True):
-        if epoch.ended_by in ("", "finished") or (following is None and not attempt.is_live()):
+    for place, (attempt, epoch) in enumerate(epochs):
+        later = [other for _, other in epochs[place + 1 :]]
+        if epoch.ended_by in ("", "finished") or (not later and not attempt.is_live()):
             continue
-        after = following[1] if following is not None else None
-        steps = lost.get((following[0].id, following[1].number), 0) if following is not None else 0
-        yield _incident(attempt, epoch, after, steps)
+        yield _incident(attempt, epoch, later[0] if later else None, _steps_lost(epoch, later))
 
 
 def _incident(attempt: Attempt, epoch: Epoch, after: Epoch | None, steps_lost: int) -> Incident:

@@ -118,8 +118,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     prepared: tuple[HostId, ...] = ()
     """Hosts that were sent PrepareAttempt in their present boot."""
     epochs: list[Epoch] = []
-    exits: dict[int, WorkerExited] = {}
-    """Exits of ranks of the present epoch."""
+    exits: dict[str, WorkerExited] = {}
+    """Exits of ranks of the present epoch, by rank."""
     store_effect: EffectId | None = None
     launch_effects: tuple[EffectId, ...] = ()
     """Launches of the present epoch without an outcome."""

@@ -32,7 +32,8 @@ def host_draining(step: Step, attempt: Attempt, name: HostId) -> None:
 
 def draining_members(step: Step, attempt: Attempt) -> list[Host]:
     members = (step.state.hosts[name] for name in attempt.members)
-    return [host for host in members if host.state is HostState.DRAINING and host.allocation == attempt.id]
+    mine = [host for host in members if host.allocation == attempt.id and host.role == "member"]
+    return [host for host in mine if host.state is HostState.DRAINING]
 
 
 def serve(step: Step, attempt: Attempt) -> None:

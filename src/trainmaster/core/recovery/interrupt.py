@@ -222,7 +222,8 @@ def reform(step: Step, attempt: Attempt) -> None:
 
 
 def _must_leave(attempt: Attempt, host: Host) -> bool:
-    return host.allocation != attempt.id or host.is_gone()
+    """Its place is vacant. A lost host that came back may be a spare of the attempt meanwhile: the place stays vacant."""
+    return host.allocation != attempt.id or host.role != "member" or host.is_gone()
 
 
 def _leave(step: Step, attempt: Attempt, host: Host) -> None:

@@ -26,7 +26,7 @@ def next_membership(
     should_leave: Callable[[HostId], bool],
 ) -> Membership:
     """Fills the places of those who must leave first, then of those who should."""
-    assert not set(members) & set(spares), (members, spares)
+    assert all(must_leave(host) for host in members if host in spares), (members, spares)
     pool = list(spares)
     places: list[HostId | None] = [None if must_leave(host) else host for host in members]
     joined: list[HostId] = []

@@ -34,15 +34,24 @@ def _current(step: Step, event: WorkerExited | EpochPhase | CheckpointPublished 
     return attempt
 
 
-def worker_exited(step: Step, event: WorkerExited) -> None:
-    attempt = _current(step, event)
-    if attempt is None or event.rank in attempt.exits:
+def _book(step: Step, event: WorkerExited) -> None:
+    """What the exit tells of the steps done, also when it comes after its epoch was given up."""
+    attempt = step.state.attempts.get(event.attempt)
+    if attempt is None or not 0 < event.epoch <= len(attempt.epochs):
         return
-    attempt.exits[event.rank] = event
-    epoch = attempt.epoch
+    epoch = attempt.epochs[event.epoch - 1]
     if event.step > epoch.last_step:
         epoch.last_step, epoch.last_step_at = event.step, event.step_at
     epoch.save_s = max(epoch.save_s, event.save_s)
+
+
+def worker_exited(step: Step, event: WorkerExited) -> None:
+    _book(step, event)
+    attempt = _current(step, event)
+    if attempt is None or str(event.rank) in attempt.exits:
+        return
+    attempt.exits[str(event.rank)] = event
+    epoch = attempt.epoch
     if event.how == "failed":
         interrupt.worker_failed(step, attempt, event)
         return
