@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.integration.training_cluster import TINY, Membership, Warm
+
 from trainmaster.core.agent.board import Phase, Request
 from trainmaster.training import losses
 

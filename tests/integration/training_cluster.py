@@ -1,5 +1,5 @@
 """Starts the ranks of a job with the environment that an agent gives them: boards, an inherited listening socket for
-the store, directories. Workers are forked from a warm process. What an agent would do beyond that, the tests do by hand."""
+the store, directories. Workers are forked from a warm process. What else an agent would do, the tests do by hand."""
 
 import json
 import mmap
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class Membership:
         keep: int = 3,
         checkpoints: Path | None = None,
         module: str = "trainmaster.training.reference",
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.root, self.world, self.epoch = root, world, epoch
         self.checkpoints = checkpoints or root / "checkpoints"
@@ -92,11 +93,12 @@ class Membership:
                 environment.CHECKPOINT_DIR: self.checkpoints,
                 environment.CHECKPOINT_KEEP: keep,
                 **({environment.CHECKPOINT_EVERY_STEPS: every} if every else {}),
+                **(environ or {}),
             }
             for rank in range(world):
-                environ = {"RANK": rank, "LOCAL_RANK": rank, environment.BOARD: self._make_board(rank), **shared}
+                own = {"RANK": rank, "LOCAL_RANK": rank, environment.BOARD: self._make_board(rank), **shared}
                 request = {
-                    "environ": {name: str(value) for name, value in environ.items()},
+                    "environ": {name: str(value) for name, value in own.items()},
                     "module": module,
                     "argv": flags,
                     "stderr": str(self._stderr(rank)),

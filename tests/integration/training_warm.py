@@ -1,6 +1,6 @@
 """A warm process: imports what `trainmaster.training.PRELOAD` names, then forks a worker for each request, so that a
-test pays for the imports once. Run as a program with the descriptor of a Unix socket as its argument. A request is a JSON
-object with `environ`, `module`, `argv`, `stderr` (a path), followed by at most one descriptor; the reply is the pid. The request
+test pays for the imports once. Run as a program with the descriptor of a Unix socket as its argument. A request is a
+JSON object (environ, module, argv, path of stderr) with at most one descriptor; the reply is the pid. The request
 `poll` is answered with the exit codes of all that have ended."""
 
 import array
@@ -10,6 +10,7 @@ import os
 import runpy
 import socket
 import sys
+import traceback
 from typing import Any
 
 MESSAGE_BYTES = 1 << 16
@@ -69,9 +70,7 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
-    except BaseException:  # a worker's last word, as the interpreter would print it
-        import traceback
-
+    except Exception:  # noqa: BLE001  (a worker's last word, as the interpreter would print it)
         traceback.print_exc()
     sys.stderr.flush()
     os._exit(code)

@@ -15,6 +15,7 @@ AdamW are silently not restored. Limit: synchronous; the step waits for the disk
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from trainmaster.core.base.ids import AttemptId
+from trainmaster.core.base.machine import Chapter
+from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.checkpoint.listing import (
     MANIFEST_NAME,
@@ -38,6 +41,7 @@ from trainmaster.core.checkpoint.listing import (
 )
 from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check
 from trainmaster.core.checkpoint.position import Position
+from trainmaster.core.checkpoint.publish import MACHINE, Occupant, Stage, collisions, occupant
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.core.checkpoint.select import Fresh, Refused, Resume, Verify, select
 from trainmaster.core.checkpoint.space import before_save, explain
@@ -78,6 +82,8 @@ class Checkpoints:
         self._mark = mark
         self._attempt = attempt
         self._keep = keep
+        self._stage = MACHINE.first
+        self._story: tuple[Chapter, ...] = ()
         self._rank = dist.get_rank()
         self._world = dist.get_world_size()
 
@@ -87,7 +93,7 @@ class Checkpoints:
         staging = self._root / staging_name(position.step, self._mark.epoch)
         needed_bytes = sum(gather(_local_bytes(state)))
         try:
-            on_first(lambda: self._open(staging, needed_bytes))
+            on_first(lambda: self._open(staging, position.step, needed_bytes))
             together(lambda: self._see(staging))
             self._write(state, staging)
             files = together(lambda: self._own_files(staging))
@@ -118,15 +124,23 @@ class Checkpoints:
         self._load(model, optimizer, manifests[choice.step])
         return Restored(step=choice.step, position=manifests[choice.step].position, sentence=choice.sentence)
 
+    def collisions(self, step: int, every_steps: int) -> list[str]:
+        """What saves after a resume at `step` will meet."""
+        met = collisions(directory.look(self._root), resume_step=step, save_every_steps=every_steps)
+        return broadcast([problem.sentence for problem in met])
+
     def clean(self) -> str:
         """Deletes what retention says; returns a complaint or nothing. Never fails: old files cost space, not a job."""
         return on_first(self._clean)
 
-    def _open(self, staging: Path, needed_bytes: int) -> None:
+    def _open(self, staging: Path, step: int, needed_bytes: int) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         lacking = [p for p in before_save(directory.volume(self._root), needed_bytes) if p.token == "no-space"]
         if lacking:
             raise SaveFailed(lacking[0].sentence)
+        if occupant(directory.look(self._root), step, self._mark.job) is Occupant.FOREIGN:
+            raise SaveFailed(f"{step_name(step)} in {self._root} is not this job's; move it away")
+        self._stage, self._story = MACHINE.first, ()
         directory.open_staging(staging, self._mark)
 
     def _see(self, staging: Path) -> None:
@@ -163,12 +177,20 @@ class Checkpoints:
             writer=socket.gethostname(),
         )
         directory.write_synced(staging / MANIFEST_NAME, encode(manifest))
+        self._reach(Stage.WRITTEN, position.step, "all ranks wrote and synced")
         seen = directory.observe(staging, os.listdir(staging), read=False)
         problems = check(directory.read_manifest(staging), seen, step=position.step, deep=False)
         if problems:
             raise SaveFailed(f"what was written does not verify: {problems[0].sentence}")
+        self._reach(Stage.VERIFIED, position.step, "the directory agrees with its manifest")
         directory.publish(staging, self._root / step_name(position.step), self._mark.epoch)
+        self._reach(Stage.PUBLISHED, position.step, "renamed to its final name")
         return manifest
+
+    def _reach(self, stage: Stage, step: int, cause: str) -> None:
+        now = Instant(time.time_ns() // 1000)
+        self._story = MACHINE.step(step_name(step), self._story, self._stage, stage, now, cause)
+        self._stage = stage
 
     def _clean(self) -> str:
         try:

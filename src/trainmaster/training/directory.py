@@ -86,7 +86,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def open_staging(path: Path, mark: OwnerMark) -> None:
-    """Makes a fresh staging directory; a leftover of the same name is removed first."""
+    """Makes a fresh staging directory; a leftover of the same name (the same step and membership) is removed first."""
     if path.exists():
         remove(path)
     path.mkdir(parents=True)

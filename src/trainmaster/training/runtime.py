@@ -113,6 +113,8 @@ class Session:
             for warning in proceed(restored.position, self.world, global_batch or self._global_batch or 1).warnings:
                 self._tell(warning.sentence)
             self._tell(self._checkpoints.clean())
+            for sentence in self._checkpoints.collisions(self._step, self._here.checkpoint_every_steps or 1):
+                self._tell(sentence)
             self._board.put("published_step", restored.step)
         self._board.put("restored_step", self._step)
         self._board.put("step", self._step)

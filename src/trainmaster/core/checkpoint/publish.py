@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
+from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.machine import Machine
 from trainmaster.core.checkpoint.listing import Entry, Problem, step_of
 
@@ -46,15 +47,18 @@ class Occupant(Enum):
     """What stands under the final name of a save before its publish."""
 
     NOTHING = "nothing"
+    FOREIGN = "foreign"  # not this job's: nothing of ours may touch it, so the save cannot be
     LEFTOVER = "leftover"  # never published: move it aside
     PUBLISHED = "published"  # complete: the new one replaces it, the old one moves aside in the same breath
 
 
-def occupant(entries: Iterable[Entry], step: int) -> Occupant:
+def occupant(entries: Iterable[Entry], step: int, job: JobId) -> Occupant:
     """What a save of `step` will meet. All ranks must be told the same answer."""
     found = [entry for entry in entries if step_of(entry.name) == step]
     if not found:
         return Occupant.NOTHING
+    if any(entry.owner != job for entry in found):
+        return Occupant.FOREIGN
     return Occupant.PUBLISHED if any(entry.complete for entry in found) else Occupant.LEFTOVER
 
 

@@ -1,6 +1,7 @@
 """What may be deleted from a directory of checkpoints.
 
-Kept are the newest `keep` published ones, and everything that is not exactly ours. A directory without its manifest is
+Kept are the newest `keep` published ones, and everything that is not exactly ours: other tools also write directories
+called `step-100`, so a name is not enough, the owner's mark must be in it. A directory without its manifest is
 no checkpoint: it does not count as one of the `keep` (else a torn newest one would push out the last good one) and is
 removed, because it was never published. The staging directory of the save in flight is not touched, nor one of a newer
 membership: whoever decides here may be a process that was replaced and does not know it yet.
@@ -33,16 +34,23 @@ def retire(
     """
     assert keep >= 1
     listed = tuple(entries)
-    ours = [entry for entry in listed if entry.owner in (None, job)]
+    ours = [entry for entry in listed if _is_ours(entry, job)]
     stay = max(1, keep - 1) if in_flight is not None else keep
     kept_steps = frozenset(published_steps(ours)[:stay])
     decider = (attempt, epoch)
     verdicts = {entry.name: entry in ours and _goes(entry, kept_steps, decider, in_flight) for entry in listed}
-    foreign = tuple(sorted(name for name in verdicts if step_of(name) is None and unpublished_of(name) is None))
+    foreign = tuple(sorted(entry.name for entry in listed if entry not in ours))
     delete = tuple(sorted(name for name, gone in verdicts.items() if gone))
     assert not set(delete) & set(foreign)
     stays = tuple(sorted(name for name, gone in verdicts.items() if not gone and name not in foreign))
     return Retirement(delete=delete, keep=stays, foreign=foreign)
+
+
+def _is_ours(entry: Entry, job: JobId) -> bool:
+    """A staging directory whose writer died before it left its mark is ours by its name, which nobody else uses."""
+    if unpublished_of(entry.name) is not None:
+        return entry.owner in (None, job)
+    return step_of(entry.name) is not None and entry.owner == job
 
 
 def _goes(entry: Entry, kept_steps: frozenset[int], decider: tuple[int, int], in_flight: Unpublished | None) -> bool:
@@ -50,7 +58,4 @@ def _goes(entry: Entry, kept_steps: frozenset[int], decider: tuple[int, int], in
     save = unpublished_of(entry.name)
     if save is not None:
         return (entry.attempt, save.epoch) <= decider and save != in_flight
-    step = step_of(entry.name)
-    if step is None:
-        return False
-    return not entry.complete or step not in kept_steps
+    return not entry.complete or step_of(entry.name) not in kept_steps

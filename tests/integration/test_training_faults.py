@@ -1,0 +1,161 @@
+"""Real ranks meet full disks, crafted files, other people's directories, defects of the script, and no agent at all."""
+
+import os
+import pickle
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.training_cluster import TINY, Membership, Warm
+
+from trainmaster.core.agent.board import Phase, Request
+from trainmaster.core.base.value import decode, encode
+from trainmaster.core.checkpoint.manifest import Manifest
+
+pytestmark = [pytest.mark.real, pytest.mark.torch]
+SCRIPT = Path(__file__).parent / "training_failing.py"
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    process = Warm()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A memory file system with the mount options of the test's parameter."""
+    path = tmp_path / "volume"
+    path.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", path], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"mounting is not permitted: {done.stderr.decode().strip()}")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def published(job: Membership) -> list[str]:
+    return sorted(path.name for path in job.checkpoints.iterdir() if path.name.startswith("step-"))
+
+
+@pytest.mark.parametrize(
+    ("small_volume", "spare_bytes", "told"),
+    [
+        ("size=16m", 0, "bytes free, the save needs"),
+        ("size=16m", 1_900_000, "No space left on device"),
+        ("size=16m,nr_inodes=8", 16 << 20, "has no inodes left"),
+    ],
+    indirect=["small_volume"],
+)
+def test_a_full_disk_fails_saves_but_not_the_job(
+    warm: Warm, tmp_path: Path, small_volume: Path, spare_bytes: int, told: str
+) -> None:
+    """1. A save finds no space: before it starts, in the middle, or because inodes are used up. 2. All ranks count a
+    failed save and train on; the staging directory is gone. 3. A request to yield is not followed without a save.
+    4. Space comes back, the next save is published, the job ends well."""
+    filler = small_volume / "filler"
+    filler.write_bytes(bytes((16 << 20) - spare_bytes))
+    flags = ("--steps=200", *TINY, "--step-sleep=0.02")
+    with Membership(warm, tmp_path, *flags, every=10, checkpoints=small_volume / "checkpoints") as job:
+        job.wait_until(lambda: all(board.integer("failed_saves") >= 1 for board in job.boards), "a failed save")
+        notes = [board.note() for board in job.boards]
+        assert all(told in note for note in notes), notes
+        assert not list(job.checkpoints.glob(".staging-*")) if job.checkpoints.exists() else True
+        failed = job.boards[0].integer("failed_saves")
+        job.boards[1].ask(Request.YIELD)
+        job.wait_until(lambda: job.boards[0].integer("failed_saves") > failed, "a failed yield")
+        job.wait_step(job.boards[0].integer("step") + 2)
+        assert {board.read().phase for board in job.boards} <= {Phase.TRAINING, Phase.SAVING}
+        filler.unlink()
+        if "inodes" in told:
+            subprocess.run(["mount", "-o", "remount,nr_inodes=1000", small_volume], check=True)
+        job.wait_until(lambda: all(board.integer("published_step") > 0 for board in job.boards), "a save")
+        job.boards[2].ask(Request.YIELD)
+        job.finish()
+        assert {board.read().phase for board in job.boards} == {Phase.YIELDED}
+        assert not list(job.checkpoints.glob(".staging-*"))
+
+
+class Exploit:
+    """Pickles to a call of `os.mkdir`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_crafted_metadata_runs_nothing(warm: Warm, tmp_path: Path) -> None:
+    """1. Somebody replaces `.metadata` by a pickle that runs a call, and makes the manifest fit. 2. The job refuses,
+    with a sentence, and the call was not made."""
+    with Membership(warm, tmp_path, "--steps=2", *TINY, world=2) as job:
+        job.finish()
+    directory = job.checkpoints / "step-00000002"
+    crafted = pickle.dumps(Exploit(tmp_path / "exploited"))
+    (directory / ".metadata").write_bytes(crafted)
+    manifest = decode((directory / "manifest.json").read_bytes(), Manifest)
+    files = tuple(
+        file.but(size_bytes=len(crafted), crc32=zlib.crc32(crafted)) if file.name == ".metadata" else file
+        for file in manifest.files
+    )
+    (directory / "manifest.json").write_bytes(encode(manifest.but(files=files)))
+    with Membership(warm, tmp_path, "--steps=4", *TINY, world=2, epoch=2) as job:
+        assert job.codes() == [2, 2]
+        assert "names posix.mkdir, which is no part of checkpoint metadata" in job.errors()
+    assert not (tmp_path / "exploited").exists()
+
+
+def test_other_directories_are_neither_used_nor_deleted(warm: Warm, tmp_path: Path) -> None:
+    """1. The directory holds a checkpoint of another tool under our kind of name, notes, a leftover of ours, and a
+    pointer file. 2. The save at the foreign step fails with a sentence; the others go on, and two are kept."""
+    root = tmp_path / "checkpoints"
+    (root / "step-00000004").mkdir(parents=True)
+    (root / "step-00000004" / ".metadata").write_bytes(b"another tool's")
+    (root / "step-2.backup").mkdir()
+    (root / ".staging-step-00000001-e1").mkdir()
+    (root / "latest").write_text("step-00000099")
+    with Membership(warm, tmp_path, "--steps=10", *TINY, world=2, every=2, keep=2) as job:
+        job.finish()
+        assert job.boards[1].integer("failed_saves") == 1
+        assert "is not this job's" in job.errors()
+        assert published(job) == ["step-00000004", "step-00000008", "step-00000010", "step-2.backup"]
+        assert not list(root.glob(".*"))
+        assert (root / "latest").exists()
+
+
+def test_a_defect_of_the_script_ends_all_ranks(warm: Warm, tmp_path: Path) -> None:
+    """1. Rank 1 raises in step 4. 2. No rank hangs in a clean-up; all end with an error, rank 1 with its own."""
+    environ = {"FAIL_RANK": "1"}
+    with Membership(warm, tmp_path, world=3, every=2, module="training_failing", environ=environ) as job:
+        assert all(code != 0 for code in job.codes())
+        assert "ValueError: a defect of the script" in job.errors()
+        assert job.boards[1].note() == "ValueError: a defect of the script"
+        assert published(job) == ["step-00000002"]
+
+
+def run(*command: str, **environ: str) -> str:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")}
+    done = subprocess.run(command, env={**clean, **environ}, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_script_runs_alone() -> None:
+    """No launcher, no agent, no directory: one rank trains and ends with 0."""
+    assert run(sys.executable, str(SCRIPT)) == "rank 0 of 1 from 0 to 6\n"
+
+
+@pytest.mark.slow
+def test_the_script_runs_under_torchrun(tmp_path: Path) -> None:
+    """Two ranks under torchrun train, save where the environment says, and end well."""
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT))
+    told = run(*launcher, OMP_NUM_THREADS="1", TRAINMASTER_CHECKPOINT_DIR=str(tmp_path / "checkpoints"))
+    assert sorted(told.splitlines()) == ["rank 0 of 2 from 0 to 6", "rank 1 of 2 from 0 to 6"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000006"]
