@@ -218,6 +218,16 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Another server has the event log open; there is one writer at a time.",
         "Use the running server, or end it first.",
     )
+    REGISTER_FIRST = (
+        "register-first",
+        "The agent's session is not, or no longer, registered with this server.",
+        "Nothing: the agent registers again by itself. If it keeps happening, two agents run under one host's name.",
+    )
+    SERVER_FAULT = (
+        "server-fault",
+        "The server met an error of its own; the request was not carried out, or its outcome is unknown.",
+        "Look the incident number up in the server's log file, and report it.",
+    )
     STALE_LEASE = (
         "stale-lease",
         "The sender's lease is older than one seen before: it was replaced and must not act any more.",

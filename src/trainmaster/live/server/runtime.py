@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trainmaster.core.agent.wire import Report
-from trainmaster.core.base.ids import HostId, Owner
+from trainmaster.core.base.ids import HostId, Owner, SessionId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.events import AnyEvent, LeaseTaken, TimePassed
@@ -73,11 +73,22 @@ class Runtime:
         self.watchers: list[Callable[[Sequence[Entry]], None]] = []
         self.engine: Decider
         self.reload()
-        self.submit((LeaseTaken(at=clock.now(), lease=log.lease, by=Owner("policy:server")),))
+        newest = log.read(log.last_index, 1)
+        self._time = (newest[0].event.at if newest else Instant(0), clock.elapsed())
+        self.submit((LeaseTaken(at=self.now(), lease=log.lease, by=Owner("policy:server")),))
 
     @property
     def lease(self) -> int:
         return self._log.lease
+
+    def now(self) -> Instant:
+        """The wall clock, except that it never stands or steps back, not even over a restart: deadlines of the engine
+        would otherwise wait for the clock to catch up."""
+        last, elapsed = self._time
+        now_elapsed = self._clock.elapsed()
+        now = Instant(max(self._clock.now(), last + now_elapsed - elapsed))
+        self._time = (now, now_elapsed)
+        return now
 
     # --- the three steps
 
@@ -96,19 +107,21 @@ class Runtime:
         assert report.number > 0
         assert all(event.host == report.host for event in report.events)
         known = self._number(report.host)
-        if report.host not in self._registered or known is None or known.session != report.session:
+        if known is None or not self.is_registered(report.host, report.session):
             raise SessionOver(f"session {report.session} of {report.host} is not registered")
         if report.number <= known.number:
             return ReportResult(number=known.number, repeated=True, rejected=0)
         rejected = 0
+        now = self.now()
         for event in report.events:
             try:
-                self._apply(event)
+                # A host whose clock runs ahead must not carry everybody's time into the future.
+                self._apply(event if event.at <= now else event.but(at=now))
             except EventRefused as error:
                 rejected += 1
                 self._staged_rejections.append(
                     Rejection(
-                        at=self._clock.now(),
+                        at=now,
                         host=report.host,
                         session=report.session,
                         number=report.number,
@@ -162,11 +175,16 @@ class Runtime:
 
     def wake(self, now: Instant) -> bool:
         """Tells the engine that time has passed if it asked to be told by now."""
-        due = self.engine.next_wake()
-        if due is None or due > now:
+        event = self.due(now)
+        if event is None:
             return False
-        self.submit((TimePassed(at=now),))
+        self.submit((event,))
         return True
+
+    def due(self, now: Instant) -> TimePassed | None:
+        """The event that wakes the engine, if it asked to be woken by now."""
+        wake = self.engine.next_wake()
+        return TimePassed(at=now) if wake is not None and wake <= now else None
 
     def resend(self, host: HostId) -> int:
         """Sends everything that waits for an outcome of this host, in order and under the old ids."""
@@ -175,9 +193,13 @@ class Runtime:
             self._sender.send(host, self.lease, effect)
         return len(pending)
 
-    def is_registered(self, host: HostId, session: str) -> bool:
+    def session(self, host: HostId) -> SessionId | None:
+        """The session that is registered under this lease."""
         known = self._number(host)
-        return host in self._registered and known is not None and known.session == session
+        return known.session if known is not None and host in self._registered else None
+
+    def is_registered(self, host: HostId, session: str) -> bool:
+        return self.session(host) == session
 
     def unregister(self, host: HostId) -> None:
         """The session of the host is over; its agent must register again before it is heard."""

@@ -1,0 +1,31 @@
+"""What heartbeats say, kept in memory: who was heard when, and how far the ranks are. None of it is in the log; a
+server that starts anew knows it again within one heartbeat."""
+
+from trainmaster.core.agent.wire import GroupProgress, Heartbeat, RankProgress
+from trainmaster.core.base.ids import AttemptId, HostId
+from trainmaster.core.base.time import Instant
+
+
+class LiveView:
+    def __init__(self) -> None:
+        self._beats: dict[HostId, tuple[Instant, dict[AttemptId, GroupProgress]]] = {}
+
+    def beat(self, heartbeat: Heartbeat, now: Instant) -> None:
+        """`now`: when it arrived, by our clock."""
+        self._beats[heartbeat.host] = (now, {group.attempt: group for group in heartbeat.groups})
+
+    def heard_at(self, host: HostId) -> Instant | None:
+        beat = self._beats.get(host)
+        return beat[0] if beat is not None else None
+
+    def ranks(
+        self, attempt: AttemptId, epoch: int, hosts: tuple[HostId, ...]
+    ) -> tuple[tuple[HostId, Instant, RankProgress], ...]:
+        """The ranks of this epoch as their hosts last told, by rank; hosts that told nothing are left out."""
+        found = []
+        for host in hosts:
+            at, groups = self._beats.get(host, (Instant(0), {}))
+            group = groups.get(attempt)
+            if group is not None and group.epoch == epoch:
+                found += [(host, at, rank) for rank in group.ranks]
+        return tuple(sorted(found, key=lambda row: row[2].rank))
