@@ -79,12 +79,15 @@ def translate(error: BaseException) -> UserError | None:
     from trainmaster.core.base.hostlist import HostListError
     from trainmaster.live.config import SettingError
     from trainmaster.live.tomlfile import FileError
+    from trainmaster.ports.errors import UserError as PortError
 
     if isinstance(error, HostListError):
         where = f"line {error.line_number}: " if error.line_number > 1 else ""
         return WrongUsage("cannot read the host list", f"{error.excerpt()}\n{where}{error.reason}", error.fix)
     if isinstance(error, SettingError):
         return WrongUsage(f"bad setting from {error.origin}", error.reason, error.fix)
+    if isinstance(error, PortError):
+        return Failed(error.what, error.why, error.fix)
     if isinstance(error, FileError):
         count = len(error.problems)
         what = f"cannot use the {error.kind} {error.file}" + (f": {count} problems" if count > 1 else "")

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "explain": ("trainmaster.cli.explain:explain", "Explain a reason token."),
     "fleet": ("trainmaster.cli.fleet:fleet", "Look at a fleet file."),
     "hosts": ("trainmaster.cli.hosts:hosts", "Expand, fold and count host lists."),
+    "server": ("trainmaster.cli.server:server", "Run the server."),
     "version": ("trainmaster.cli.version:version", "Print the version."),
 }
 

@@ -5,12 +5,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect
 from trainmaster.core.events import AnyEvent
+from trainmaster.core.state import ClusterState
 
 
 class Decider(Protocol):
+    @property
+    def state(self) -> ClusterState:
+        """To be read only."""
+        ...
+
     @property
     def index(self) -> int:
         """Index of the last event that was applied; 0: none."""
@@ -30,6 +37,10 @@ class Decider(Protocol):
 
     def snapshot(self) -> bytes:
         """The state as canonical bytes."""
+        ...
+
+    def preview_placement(self, count: int, spares: int) -> Reason | tuple[HostId, ...]:
+        """Where a gang would go now, if it were alone, or why it would wait."""
         ...
 
 

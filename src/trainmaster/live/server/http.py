@@ -1,9 +1,9 @@
 """Requests and answers: one row a route, one shape of error, nothing unread.
 
-A route says who may call it, what it reads and what it answers; dispatch, checks and the OpenAPI document all come from
-that row. Bodies are limited and decoded strictly (an unknown field is an error, as is a field out of place), so a typing
-mistake never passes for a default. Every error is a `Problem`; an unexpected exception becomes one with an incident
-number, under which the server's own log has the traceback, and the caller sees none of it.
+A route says who may call it, what it reads and what it answers; dispatch, checks and the OpenAPI document all come
+from that row. Bodies are limited and decoded strictly (an unknown field is an error, as is a value of another type), so
+a typing mistake never passes for a default. Every error is a `Problem`; an unexpected exception becomes one with an
+incident number, under which the server's own log has the traceback, and the caller sees none of it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from trainmaster.core.base.reasons import Token, because
+from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.value import Value, encode
 from trainmaster.live.server.resources import Problem
 from trainmaster.live.server.runtime import EventRefused, SessionOver
@@ -43,6 +43,13 @@ class Refusal(Exception):
         super().__init__(sentence)
         self.status = status
         self.problem = Problem(reason=because(token, sentence, **numbers), fix=fix or token.advice)
+
+    @classmethod
+    def of(cls, status: int, reason: Reason) -> "Refusal":
+        """The same, from a reason that the core gave."""
+        refusal = cls(status, reason.token, reason.sentence)
+        refusal.problem = Problem(reason=reason, fix=reason.token.advice)
+        return refusal
 
 
 class Call:
@@ -89,7 +96,7 @@ class Endpoint:
             body = await self._body(request)
             answer = await self.route.handle(Call(request, self.service, principal, query, body))
             return answer if isinstance(answer, Response) else json_response(answer)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the edge: whatever it is becomes a Problem)
             return problem_response(error, request.method, request.url.path)
 
     def _admit(self, request: Request) -> Principal:

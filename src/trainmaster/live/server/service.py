@@ -3,8 +3,8 @@
 Events of agents queue up; one writer takes all that wait, stages them and commits them together in a worker thread, so
 that heartbeats and pings go on while the disk is slow, and the slower the disk, the larger the batches. `gate` is held
 from the first staged event until the commit: who reads the state takes it too, and so never sees what might yet be
-undone. People's commands go the same way, as a function
-that looks at the state and stages what follows, so that no event comes between the check and the deed.
+undone. People's commands go the same way, as a function that looks at the state and stages what follows, so that no
+event comes between the check and the deed.
 
 A full disk refuses requests and goes on; a log that fails otherwise ends the server, since what it would decide from
 then on could not be remembered.
@@ -42,6 +42,8 @@ class Settings(Value):
     heartbeat_s: float = 1.0
     heartbeat_timeout_s: float = 3.0
     query_timeout_s: float = 5.0
+    jobs_dir: str = ""
+    """Shared by all hosts; each job has a directory in it."""
 
 
 class ServiceStopped(Exception):
@@ -188,7 +190,7 @@ class Service:
         for job in jobs:
             try:
                 staged.append((job, job.stage()))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  (it goes to the one who asked)
                 _fail(job, error)
         try:
             await asyncio.to_thread(self.runtime.store)

@@ -1,0 +1,183 @@
+"""What the API shows, built from the state and from the latest heartbeats. One function a resource; none changes
+anything, and each reads the state while it equals the log."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from trainmaster.core.accounting.goodput import account
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.base.ids import AttemptId, JobId, job_of
+from trainmaster.core.base.reasons import Reason, because
+from trainmaster.core.base.time import Instant
+from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.scheduling.job import Job, JobState
+from trainmaster.core.state import ClusterState
+from trainmaster.core.words import sentence
+from trainmaster.live.server.liveview import LiveView
+from trainmaster.live.server.resources import HoldView, HostView, JobDetail, JobProgress, JobView, LoggedEvent, RankView
+from trainmaster.ports.event_log import Entry
+
+ATTENTION_MAX = 100
+
+
+def host_view(host: Host, live: LiveView) -> HostView:
+    return HostView(
+        id=host.id,
+        cluster=host.spec.cluster,
+        pod=host.spec.pod,
+        rack=host.spec.rack,
+        platform=host.spec.platform,
+        gpus=host.spec.gpus,
+        state=host.state.value,
+        since=host.since,
+        connected=host.connected,
+        heartbeat_at=live.heard_at(host.id),
+        boot=host.boot,
+        holds=tuple(HoldView(owner=hold.owner, reason=hold.reason, since=hold.since) for hold in host.holds),
+        attempt=host.allocation,
+        role=host.role,
+        reason=host.reason.sentence,
+    )
+
+
+def newest_attempt(state: ClusterState, job: Job) -> Attempt | None:
+    return state.attempts[job.attempts[-1]] if job.attempts else None
+
+
+def progress(state: ClusterState, job: Job, live: LiveView) -> JobProgress | None:
+    """The figures of the present epoch; None if no heartbeat told any."""
+    attempt = newest_attempt(state, job)
+    if attempt is None or not attempt.is_live() or not attempt.epochs:
+        return None
+    told = live.ranks(attempt.id, attempt.epoch.number, attempt.epoch.hosts)
+    if not told:
+        return None
+    ranks = tuple(
+        RankView(
+            rank=rank.rank,
+            host=host,
+            phase=Phase(rank.phase).name.lower(),
+            step=rank.step,
+            step_at=rank.step_at,
+            loss=rank.loss,
+            step_s=rank.step_s,
+            note=rank.note,
+        )
+        for host, _, rank in told
+    )
+    return JobProgress(
+        job=job.id,
+        attempt=attempt.id,
+        epoch=attempt.epoch.number,
+        at=max(at for _, at, _ in told),
+        step=max(rank.step for rank in ranks),
+        loss=ranks[0].loss,
+        step_s=max(rank.step_s for rank in ranks),
+        published_step=max(rank.published_step for _, _, rank in told),
+        ranks=ranks,
+    )
+
+
+def live_progress(state: ClusterState, jobs: Iterable[Job], live: LiveView) -> Iterator[JobProgress]:
+    """The progress of those jobs that run."""
+    for job in jobs:
+        if job.state is JobState.ACTIVE:
+            found = progress(state, job, live)
+            if found is not None:
+                yield found
+
+
+def job_view(state: ClusterState, job: Job, live: LiveView) -> JobView:
+    attempt = newest_attempt(state, job)
+    epochs = [epoch for name in job.attempts for epoch in state.attempts[name].epochs]
+    told = progress(state, job, live)
+    known_step = max((epoch.last_step for epoch in epochs), default=-1)
+    known_published = max((epoch.published_step for epoch in epochs), default=-1)
+    return JobView(
+        id=job.id,
+        name=job.spec.name,
+        state=job.state.value,
+        since=job.since,
+        priority=job.spec.priority,
+        hosts_wanted=job.spec.hosts,
+        spares_wanted=job.spec.spares,
+        attempt=attempt.id if attempt is not None else None,
+        attempt_state=attempt.state.value if attempt is not None else "",
+        epoch=len(attempt.epochs) if attempt is not None else 0,
+        hosts=attempt.members if attempt is not None and attempt.is_live() else (),
+        spares=attempt.spares if attempt is not None and attempt.is_live() else (),
+        restarts=max(len(epochs) - 1, 0),
+        step=told.step if told is not None else known_step,
+        published_step=max(known_published, told.published_step if told is not None else -1),
+        reason=_job_reason(job, attempt),
+    )
+
+
+def _job_reason(job: Job, attempt: Attempt | None) -> Reason | None:
+    """Why it waits, re-forms or ended; None while it simply runs."""
+    if job.state is not JobState.ACTIVE or attempt is None:
+        return job.reason
+    if attempt.waiting is not None:
+        return attempt.waiting
+    if attempt.state is AttemptState.REFORMING and attempt.epochs:
+        return attempt.epoch.cause
+    return attempt.handover.reason if attempt.handover is not None else None
+
+
+def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, directory: str) -> JobDetail:
+    told = progress(state, job, live)
+    attempts = [state.attempts[name] for name in job.attempts]
+    return JobDetail(
+        index=state.index,
+        at=now,
+        job=job_view(state, job, live),
+        spec=job.spec,
+        by=job.by,
+        submitted_at=job.submitted_at,
+        directory=directory,
+        progress=told,
+        account=account(job, attempts, max(now, state.now), told.step if told is not None else -1),
+        history=job.story,
+    )
+
+
+def hosts_by_state(state: ClusterState) -> dict[str, int]:
+    return dict(Counter(host.state.value for host in state.hosts.values()))
+
+
+def jobs_by_state(state: ClusterState) -> dict[str, int]:
+    return dict(Counter(job.state.value for job in state.jobs.values()))
+
+
+def needs_attention(state: ClusterState) -> tuple[Reason, ...]:
+    """Failed hosts, and failed jobs that nobody submitted again; oldest first, at most `ATTENTION_MAX`."""
+    newest = {job.spec.name: job for job in sorted(state.jobs.values(), key=lambda job: job.submitted_index)}
+    found = [
+        (host.since, because(host.reason.token, f"{host.id}: {host.reason.sentence}", **host.reason.numbers))
+        for host in state.hosts.values()
+        if host.state is HostState.OUT_FAILED
+    ]
+    found += [
+        (job.since, because(job.reason.token, f"{job.spec.name} ({job.id}): {job.reason.sentence}"))
+        for job in newest.values()
+        if job.state is JobState.FAILED and job.reason is not None
+    ]
+    return tuple(reason for _, reason in sorted(found, key=lambda row: row[0])[:ATTENTION_MAX])
+
+
+def logged(entry: Entry) -> LoggedEvent:
+    return LoggedEvent(index=entry.index, event=entry.event, sentence=sentence(entry.event))
+
+
+def concerns(entry: Entry, job: Job) -> bool:
+    """The event names the job or an attempt of it, or caused something to be asked for it."""
+    if entry.index == job.submitted_index or getattr(entry.event, "job", None) == job.id:
+        return True
+    attempts: list[AttemptId] = [getattr(effect, "attempt", AttemptId("")) for effect in entry.effects]
+    attempts.append(getattr(entry.event, "attempt", AttemptId("")))
+    return any(_job(attempt) == job.id for attempt in attempts)
+
+
+def _job(attempt: AttemptId) -> JobId | None:
+    return job_of(attempt) if attempt else None
