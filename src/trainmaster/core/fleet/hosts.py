@@ -62,7 +62,7 @@ def lease_taken(step: Step) -> None:
             step.wake(key, until)
     for host in step.state.hosts.values():
         if host.connected:
-            host.connected, host.gone_at = False, step.now
+            host.connected = False
             step.wake(f"reconnect/{host.id}", until)
             step.refresh(host)
 
@@ -83,6 +83,8 @@ def registered(step: Step, event: AgentRegistered) -> None:
             step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=attempt))
     if host.state in (HostState.EXPECTED, HostState.OUT_FAILED):
         verify(step, host, "its agent registered")
+    if host.allocation is not None:
+        step.signal("host-kept", host.id, host.allocation)
     step.refresh(host)
 
 
@@ -242,10 +244,12 @@ def deadline_passed(step: Step, name: HostId) -> None:
 
 def reconnect_passed(step: Step, name: HostId) -> None:
     host = step.state.hosts[name]
-    if host.connected or host.gone_at is None or host.state in (HostState.OUT_PLANNED, HostState.EXPECTED):
+    if host.connected or host.state in (HostState.OUT_PLANNED, HostState.EXPECTED):
         return
-    away_s = in_seconds(step.now - host.gone_at)
-    lose(step, host, f"its agent has been away for {away_s:.1f} s")
+    if host.gone_at is None:
+        lose(step, host, "its agent did not come back after the server had restarted")
+    else:
+        lose(step, host, f"its agent has been away for {in_seconds(step.now - host.gone_at):.1f} s")
 
 
 def gone_since(host: Host) -> Instant:

@@ -92,7 +92,8 @@ class Host(msgspec.Struct, kw_only=True):
     address: str = ""
     connected: bool = False
     gone_at: Instant | None = None
-    """When the agent's connection closed; None while it is connected."""
+    """When the agent's connection closed; None while it is connected, and when the server itself was away: then not
+    being connected says nothing about the host."""
     verified: bool = False
     """The verification of this boot has passed; what remains is to be clean of older attempts."""
     holds: tuple[Hold, ...] = ()
@@ -114,8 +115,12 @@ class Host(msgspec.Struct, kw_only=True):
         return self.is_usable() and self.allocation is None
 
     def is_gone(self) -> bool:
-        """Lost, or its agent's connection is closed: not to be counted on right now."""
-        return self.state is HostState.OUT_FAILED or not self.connected
+        """Lost, or its agent's connection was seen to close: not to be counted on right now."""
+        return self.state is HostState.OUT_FAILED or self.gone_at is not None
+
+    def is_unheard(self) -> bool:
+        """The server restarted and the agent has not come back yet: it is neither here nor gone."""
+        return not self.connected and not self.is_gone()
 
     def hold_of(self, owner: Owner) -> Hold | None:
         return next((hold for hold in self.holds if hold.owner == owner), None)

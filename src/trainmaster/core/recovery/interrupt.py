@@ -68,8 +68,11 @@ def host_gone(step: Step, attempt: Attempt) -> None:
 
 
 def settled(step: Step, attempt: Attempt) -> None:
-    """Nothing but echoes came in time."""
-    if attempt.undecided:
+    """Nothing but echoes came in time. Just after a restart of the server the one host that matters may be the one that
+    has not come back yet: wait until all members are heard or lost."""
+    if attempt.undecided and any(host.is_unheard() for host in _members(step, attempt)):
+        step.wake(f"settle/{attempt.id}", after(step.now, SETTLE))
+    elif attempt.undecided:
         _decide(step, attempt, undetermined(attempt.exits.values(), step.now))
 
 
