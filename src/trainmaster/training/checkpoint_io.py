@@ -39,7 +39,7 @@ from trainmaster.core.checkpoint.listing import (
     staging_name,
     step_name,
 )
-from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check
+from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check, repeats
 from trainmaster.core.checkpoint.position import Position
 from trainmaster.core.checkpoint.publish import MACHINE, Occupant, Stage, collisions, occupant
 from trainmaster.core.checkpoint.retention import retire
@@ -98,7 +98,7 @@ class Checkpoints:
             self._write(state, staging)
             files = together(lambda: self._own_files(staging))
             manifest = on_first(lambda: self._finish(staging, [file for part in files for file in part], position))
-            complaint = on_first(self._clean)
+            complaint = on_first(lambda: "; ".join(filter(None, (self._compare(position.step), self._clean()))))
         except SaveFailed as failure:
             raise self._explained(failure, staging, needed_bytes) from failure
         assert manifest is not None
@@ -192,6 +192,14 @@ class Checkpoints:
         self._story = MACHINE.step(step_name(step), self._story, self._stage, stage, now, cause)
         self._stage = stage
 
+    def _compare(self, step: int) -> str:
+        """Rank 0: a complaint if what was published is equal to an older checkpoint."""
+        steps = published_steps(directory.look(self._root))
+        found = [_manifest_or_problem(self._root / step_name(each)) for each in steps]
+        manifests = [each for each in found if isinstance(each, Manifest)]
+        problem = next((repeats(each, manifests) for each in manifests if each.step == step), None)
+        return problem.sentence if problem else ""
+
     def _clean(self) -> str:
         try:
             plan = retire(
@@ -227,7 +235,10 @@ class Checkpoints:
             return SaveFailed(f"{failure}; and the staging directory could not be removed: {second}")
 
     def _agree_on_listing(self) -> tuple[int, ...]:
-        views = gather((socket.gethostname(), directory.look(self._root)))
+        try:
+            views = together(lambda: (socket.gethostname(), directory.look(self._root)))
+        except SaveFailed as failure:
+            raise TrainingError(f"{self._root} cannot be read: {failure}") from failure
         steps = [published_steps(entries) for _, entries in views]
         if all(view == steps[0] for view in steps):
             return steps[0]

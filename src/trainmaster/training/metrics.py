@@ -6,6 +6,7 @@ run counts, and its loss must equal the earlier ones to the bit. A loss is kept 
 decimal digits hide the last bits.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -36,16 +37,22 @@ class Loss(Value):
 
 
 class Writer:
-    """Appends lines; each is in the page cache when `write` returns, so it survives the death of the process."""
+    """Appends lines; each is in the page cache when `write` returns, so it survives the death of the process.
+
+    A line that does not fit on the disk is taken back whole, so that later ones stand on lines of their own.
+    """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def write(self, line: Line) -> None:
-        os.write(
-            self._descriptor,
-            json.dumps({name: getattr(line, name) for name in line.__struct_fields__}).encode() + b"\n",
-        )
+        """Raises `OSError` if the line cannot be written."""
+        fields = {name: getattr(line, name) for name in line.__struct_fields__}
+        data = json.dumps(fields).encode() + b"\n"
+        written = os.write(self._descriptor, data)
+        if written != len(data):
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         os.close(self._descriptor)

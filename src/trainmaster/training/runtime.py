@@ -70,7 +70,7 @@ class Session:
         self._global_batch = 0
         self._loss = math.nan
         self._saved_step = -1
-        self._seen_request = board.integer("request_number")
+        self._seen_request = 0  # the page is fresh, so a request that came while we started is still to be answered
         self._seen_checkpoint = 0
         self._yielded = False
         self._model: torch.nn.Module | None = None
@@ -150,6 +150,8 @@ class Session:
             return False
         if not self._yielded and self._step > max(self._saved_step, 0):
             self._save()
+            if self._checkpoints is not None and self._saved_step != self._step:
+                raise TrainingError(f"all steps are done, but their result is not saved: {self._board.note()}")
         self._leave(Phase.YIELDED if self._yielded else Phase.FINISHED)
         return False
 
@@ -166,16 +168,21 @@ class Session:
             board.put("first_step_at", now)
         _advance(board, Phase.TRAINING)
         if self._metrics is not None:
-            self._metrics.write(
-                metrics.Line(
-                    step=self._step,
-                    loss=self._loss if math.isfinite(self._loss) else None,
-                    loss_hex=self._loss.hex(),
-                    time_s=now / 1e6,
-                    samples=self._samples,
-                    step_s=step_s,
-                )
-            )
+            self._write_metrics(self._metrics, now / 1e6, step_s)
+
+    def _write_metrics(self, writer: metrics.Writer, time_s: float, step_s: float) -> None:
+        line = metrics.Line(
+            step=self._step,
+            loss=self._loss if math.isfinite(self._loss) else None,
+            loss_hex=self._loss.hex(),
+            time_s=time_s,
+            samples=self._samples,
+            step_s=step_s,
+        )
+        try:
+            writer.write(line)
+        except OSError as error:
+            self._tell(f"the metrics of step {self._step} are lost: {error}")
 
     def _answer_requests(self, *, last: bool) -> None:
         number = self._board.integer("request_number")
@@ -185,7 +192,7 @@ class Session:
         self._seen_request = max(self._seen_request, number)
         every = self._here.checkpoint_every_steps
         due = every is not None and self._step % every == 0
-        if last or leave or due or asked > self._seen_checkpoint:
+        if leave or due or asked > self._seen_checkpoint:
             self._save()
         self._seen_checkpoint = max(self._seen_checkpoint, asked)
         if leave and not last:

@@ -41,8 +41,8 @@ class Manifest(Value):
     writer: str
 
     def digest(self) -> str:
-        """Names the content: equal for equal files, so two steps with one digest are a defect of the saver."""
-        ordered = sorted(self.files, key=lambda file: file.name)
+        """Names the content: equal for equal state. Hidden files describe a save and are not part of the state."""
+        ordered = sorted((file for file in self.files if not file.name.startswith(".")), key=lambda file: file.name)
         return hashlib.sha256(encode(ordered)).hexdigest()
 
     def size_bytes(self) -> int:
@@ -74,6 +74,15 @@ def check(manifest: Manifest, observed: Iterable[Observed], *, step: int, deep: 
         if problem is not None:
             problems.append(problem)
     return tuple(problems)
+
+
+def repeats(manifest: Manifest, older: Iterable[Manifest]) -> Problem | None:
+    """Says if a checkpoint holds the very bytes of another one: training stands still, or old state was saved."""
+    same = [each.step for each in older if each.step != manifest.step and each.digest() == manifest.digest()]
+    if not same:
+        return None
+    sentence = f"the checkpoint of step {manifest.step} is equal to that of step {same[0]}, byte for byte"
+    return Problem(token="equal-content", sentence=sentence, numbers={"step": manifest.step, "older_step": same[0]})
 
 
 def _check_file(file: FileEntry, seen: Observed | None, deep: bool) -> Problem | None:

@@ -24,6 +24,7 @@ from trainmaster.training.errors import TrainingError
 from trainmaster.training.reference import corpus
 from trainmaster.training.reference.data import Samples
 from trainmaster.training.reference.model import Llama, Shape
+from trainmaster.training.reference.optimizer import ShardAdamW
 from trainmaster.training.runtime import Session
 
 
@@ -62,7 +63,7 @@ def rate_at(step: int, options: argparse.Namespace) -> float:
     return rate
 
 
-def build(options: argparse.Namespace, vocabulary: int, world: int) -> tuple[Llama, torch.optim.AdamW]:
+def build(options: argparse.Namespace, vocabulary: int, world: int) -> tuple[Llama, ShardAdamW]:
     """The sharded model and its optimizer, with the weights of the seed."""
     shape = Shape(
         vocabulary=vocabulary,
@@ -79,8 +80,8 @@ def build(options: argparse.Namespace, vocabulary: int, world: int) -> tuple[Lla
     for block in model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=False)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay, fused=True
+    optimizer = ShardAdamW(
+        model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay
     )
     return model, optimizer
 

@@ -19,7 +19,7 @@ from trainmaster.core.checkpoint.listing import (
     torn_name,
     unpublished_of,
 )
-from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, Observed, check
+from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, Observed, check, repeats
 from trainmaster.core.checkpoint.order import permuted, sample_at
 from trainmaster.core.checkpoint.position import Position, audit_epoch, proceed
 from trainmaster.core.checkpoint.publish import MACHINE, Stage
@@ -48,6 +48,14 @@ def test_a_manifest_survives_the_wire_and_names_its_content() -> None:
     assert MANIFEST.digest() == MANIFEST.but(files=MANIFEST.files[::-1], step=9).digest()
     assert MANIFEST.digest() != MANIFEST.but(files=MANIFEST.files[:1]).digest()
     assert MANIFEST.size_bytes() == 30
+
+
+def test_two_steps_with_the_same_bytes_are_told() -> None:
+    described = MANIFEST.but(step=9, files=(*MANIFEST.files, FileEntry(name=".metadata", size_bytes=1, crc32=1)))
+    problem = repeats(described, [MANIFEST, described])
+    assert problem is not None
+    assert problem.numbers == {"step": 9, "older_step": 8}
+    assert repeats(described, [described, MANIFEST.but(files=MANIFEST.files[:1])]) is None
 
 
 @pytest.mark.parametrize(

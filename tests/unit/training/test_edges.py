@@ -1,0 +1,135 @@
+"""What the training library reads: the environment, metrics of a job, checkpoint metadata, directories."""
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from trainmaster.core.base.ids import JobId
+from trainmaster.core.checkpoint.listing import Entry
+from trainmaster.training import directory, losses, metrics
+from trainmaster.training.directory import OwnerMark
+from trainmaster.training.errors import TrainingError
+from trainmaster.training.surroundings import read
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+
+
+def test_a_bare_process_is_one_rank_alone() -> None:
+    here = read({}, "host-1")
+    assert (here.rank, here.world, here.alone, here.managed, here.epoch) == (0, 1, True, False, 1)
+    assert here.board is here.checkpoint_dir is here.job_dir is here.checkpoint_every_steps is None
+
+
+def test_torchrun_counts_restarts_and_trainmaster_epochs() -> None:
+    assert read({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"}, "host-1").epoch == 3
+    ours = {"TRAINMASTER_EPOCH": "7", "TRAINMASTER_ATTEMPT": "job-3.a12", "TRAINMASTER_BOARD": "/b"}
+    here = read({**TORCHRUN, **ours}, "host-1")
+    assert (here.epoch, here.attempt_number(), here.managed, here.board) == (7, 12, True, Path("/b"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"WORLD_SIZE": None}, "WORLD_SIZE is not set although RANK is"),
+        ({"RANK": "one"}, "RANK='one' is not a whole number"),
+        ({"RANK": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"TRAINMASTER_CHECKPOINT_KEEP": "x"}, "TRAINMASTER_CHECKPOINT_KEEP='x' is not a whole number"),
+    ],
+)
+def test_a_broken_environment_is_told_in_a_sentence(changes: dict[str, str | None], message: str) -> None:
+    merged = {**TORCHRUN, **changes}
+    with pytest.raises(TrainingError, match=message):
+        read({name: value for name, value in merged.items() if value is not None}, "host-1")
+
+
+def line(step: int, loss: float, time_s: float) -> metrics.Line:
+    return metrics.Line(step=step, loss=loss, loss_hex=loss.hex(), time_s=time_s, samples=8 * step, step_s=0.1)
+
+
+def test_losses_merge_memberships_and_tell_replays_that_differ(tmp_path: Path) -> None:
+    """1. Epoch 1 ran steps 1 to 3. 2. Epoch 2 replayed 2 (equal) and 3 (another last bit). 3. The last line was cut."""
+    first = metrics.Writer(metrics.path_of(tmp_path, "job-1.a1", 1))
+    second = metrics.Writer(metrics.path_of(tmp_path, "job-1.a1", 2))
+    for each in (line(1, 3.0, 1.0), line(2, 2.5, 2.0), line(3, 2.0, 3.0)):
+        first.write(each)
+    for each in (line(2, 2.5, 4.0), line(3, 2.0000000000000004, 5.0)):
+        second.write(each)
+    first.close()
+    second.close()
+    with metrics.path_of(tmp_path, "job-1.a1", 2).open("ab") as stream:
+        stream.write(b'{"step":4,"lo')
+    told = losses(tmp_path)
+    assert [(loss.step, loss.runs, loss.mismatches) for loss in told.values()] == [
+        (1, 1, ()),
+        (2, 2, ()),
+        (3, 2, ("0x1.0000000000000p+1",)),
+    ]
+    assert told[3].hex == "0x1.0000000000001p+1"
+
+
+def test_a_damaged_line_is_not_passed_over(tmp_path: Path) -> None:
+    metrics.path_of(tmp_path, "job-1.a1", 1).write_text("nonsense\n")
+    with pytest.raises(msgspec.DecodeError):
+        losses(tmp_path)
+
+
+def test_importing_the_library_does_not_import_torch() -> None:
+    code = "import sys, trainmaster.training; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_metadata_of_torch_is_read_and_everything_else_refused(tmp_path: Path) -> None:
+    """1. Metadata that PyTorch wrote comes back. 2. A pickle that names a function outside does not."""
+    torch = pytest.importorskip("torch")
+    from torch.distributed.checkpoint import metadata
+
+    from trainmaster.training.sharded_files import ForbiddenClass, MetadataUnpickler
+
+    chunk = metadata.ChunkStorageMetadata(offsets=torch.Size([0]), sizes=torch.Size([2]))
+    properties = metadata.TensorProperties(dtype=torch.bfloat16)
+    tensor = metadata.TensorStorageMetadata(properties=properties, size=torch.Size([2]), chunks=[chunk])
+    whole = metadata.Metadata(state_dict_metadata={"w": tensor}, storage_meta=metadata.StorageMeta(str(tmp_path)))
+    found = MetadataUnpickler(io.BytesIO(pickle.dumps(whole))).load()
+    assert found.state_dict_metadata["w"].properties.dtype is torch.bfloat16
+    assert found.state_dict_metadata["w"].chunks[0].sizes == torch.Size([2])
+    for forbidden in (os.system, torch.load, torch.nn.Linear, subprocess.Popen, metadata.os.system):
+        with pytest.raises(ForbiddenClass, match="no part of checkpoint metadata"):
+            MetadataUnpickler(io.BytesIO(pickle.dumps(forbidden))).load()
+
+
+def test_a_directory_tells_whose_it_is(tmp_path: Path) -> None:
+    """1. One of ours, published; one without a mark; a file; a link. 2. Only directories are told, with owners."""
+    ours = tmp_path / "step-00000001"
+    directory.open_staging(ours, OwnerMark(job=JobId("job-1"), attempt=3, epoch=1))
+    (ours / "manifest.json").write_bytes(b"{}")
+    (tmp_path / "step-2").mkdir()
+    (tmp_path / "step-3").write_bytes(b"")
+    (tmp_path / "step-4").symlink_to(ours)
+    assert directory.look(tmp_path) == (
+        Entry(name="step-00000001", complete=True, owner=JobId("job-1"), attempt=3),
+        Entry(name="step-2", complete=False),
+    )
+    assert directory.look(tmp_path / "absent") == ()
+
+
+def test_publishing_moves_what_is_there_aside(tmp_path: Path) -> None:
+    final, staging = tmp_path / "step-00000001", tmp_path / ".staging-step-00000001-e2"
+    for path, content in ((final, b"old"), (staging, b"new")):
+        path.mkdir()
+        (path / "file").write_bytes(content)
+    directory.publish(staging, final, 2)
+    assert (final / "file").read_bytes() == b"new"
+    assert (tmp_path / ".torn-step-00000001-e2" / "file").read_bytes() == b"old"
+    assert not staging.exists()
+
+
+def test_checksums_are_those_of_zlib(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"123456789")
+    assert directory.crc32(tmp_path / "file") == 0xCBF43926
+    assert directory.volume(tmp_path).size_bytes > 0
