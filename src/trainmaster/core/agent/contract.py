@@ -1,0 +1,54 @@
+"""The environment of each worker, from what the attempt and the epoch say. See `environment.py` for the names."""
+
+from typing import Final
+
+from trainmaster.core.agent import environment as names
+from trainmaster.core.effects import LaunchWorkers, PrepareAttempt
+
+PRIVATE_PREFIX: Final = "TRAINMASTER_"
+"""Variables of the agent itself (tokens among them) never reach a worker."""
+
+
+def base_environment(own: dict[str, str], prepare: PrepareAttempt) -> dict[str, str]:
+    """What the keeper runs with: the agent's environment without its own variables, then the job's."""
+    kept = {name: value for name, value in own.items() if not name.startswith(PRIVATE_PREFIX)}
+    return {"OMP_NUM_THREADS": "1", **kept, **prepare.environment}
+
+
+def worker_environment(
+    prepare: PrepareAttempt, launch: LaunchWorkers, local_rank: int, board: str, error_file: str, job_dir: str
+) -> dict[str, str]:
+    """What a worker gets on top of the base. `launch.master_address` and `.master_port` are the store's."""
+    assert 0 <= local_rank < launch.ranks, (local_rank, launch.ranks)
+    rank, world = launch.first_rank + local_rank, launch.world
+    assert rank < world, (rank, world)
+    torchrun = {
+        "RANK": rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": launch.ranks,
+        "GROUP_RANK": launch.node_rank,
+        "GROUP_WORLD_SIZE": launch.hosts,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": launch.master_address,
+        "MASTER_PORT": launch.master_port,
+        "TORCHELASTIC_RUN_ID": prepare.attempt,
+        "TORCHELASTIC_RESTART_COUNT": launch.restart_count,
+        "TORCHELASTIC_MAX_RESTARTS": prepare.max_restarts,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": error_file,
+    }
+    ours = {
+        names.JOB: prepare.job,
+        names.ATTEMPT: prepare.attempt,
+        names.EPOCH: launch.epoch,
+        names.HOST: launch.host,
+        names.BOARD: board,
+        names.JOB_DIR: job_dir,
+        names.CHECKPOINT_DIR: prepare.checkpoint_directory or f"{job_dir}/checkpoints",
+        names.CHECKPOINT_EVERY_STEPS: prepare.checkpoint_every_steps,
+        names.CHECKPOINT_KEEP: prepare.checkpoint_keep,
+    }
+    return {name: str(value) for name, value in (*torchrun.items(), *ours.items())}

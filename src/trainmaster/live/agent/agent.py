@@ -1,0 +1,314 @@
+"""The agent: owns one host, carries out the server's effects there, and reports what happens.
+
+It holds nothing that its host does not hold as well: a new process of the same boot finds boards, exit records, keepers,
+waiting reports and the journal, and goes on (`_adopt`). SIGKILL is a crash: the workers stay and are adopted.
+SIGTERM is an orderly end of the host: workers get `LAST_GRACE_S`, and nothing is left.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import uuid
+from typing import Final
+
+from trainmaster import __version__
+from trainmaster.core.agent.journal import Entry, Line
+from trainmaster.core.agent.wire import Heartbeat, Instruction, Query, Register, Registered
+from trainmaster.core.base.ids import AttemptId, BootId, HostId, SessionId
+from trainmaster.core.base.time import seconds
+from trainmaster.core.base.value import Value
+from trainmaster.core.effects import (
+    AnyEffect,
+    AskWorkers,
+    LaunchWorkers,
+    PrepareAttempt,
+    ReleaseAttempt,
+    ReserveStore,
+    StopWorkers,
+    VerifyHost,
+)
+from trainmaster.core.events import AgentReport
+from trainmaster.core.recovery.events import EffectEnded, Outcome
+from trainmaster.live.agent import verify
+from trainmaster.live.agent.attempt import EffectFailed, HostAttempt, NotRun, load_prepared
+from trainmaster.live.agent.files import now, read_or_none, tail, write_whole
+from trainmaster.live.agent.journal_file import JournalFile
+from trainmaster.live.agent.outbox import Outbox
+from trainmaster.live.agent.paths import HostPaths
+from trainmaster.live.agent.session import Session
+
+_log = logging.getLogger(__name__)
+LOOK_EVERY_S: Final = 0.02
+"""How late a phase is told at most. Fifty looks a second at eight bytes of memory cost well under 1 % of a core."""
+LAST_GRACE_S: Final = 2.0
+FLUSH_S: Final = 1.0
+"""How long an orderly end waits for the server to take the last reports; the next process sends what is left."""
+
+Numbers = dict[str, int | float | str]
+
+
+class AgentSettings(Value):
+    host: HostId
+    server: str
+    """URL; or, if it begins with `@`, the path of a file that holds the URL and is read at each connect."""
+    token: str
+    address: str
+    host_dir: str
+    memory_dir: str
+    jobs_dir: str
+
+    def url(self) -> str:
+        """Raises `OSError` if the file that should hold it can't be read."""
+        if not self.server.startswith("@"):
+            return self.server
+        with open(self.server[1:]) as file:
+            return file.read().strip()
+
+
+class Agent:
+    def __init__(self, settings: AgentSettings) -> None:
+        """Raises `OSError` if its directories can't be used."""
+        self.settings = settings
+        self.host = settings.host
+        self.paths = HostPaths(host_dir=settings.host_dir, memory_dir=settings.memory_dir, jobs_dir=settings.jobs_dir)
+        for directory in (settings.host_dir, settings.jobs_dir, self.paths.attempts):
+            os.makedirs(directory, exist_ok=True)
+        self.boot = self._boot()
+        self.outbox = Outbox(self.paths.outbox, self._still_matters)
+        self.journal_file = JournalFile(self.paths.journal, self.boot)
+        self.journal = self.journal_file.journal
+        self.attempts: dict[AttemptId, HostAttempt] = {}
+        self.session = Session(settings.url, settings.token, self.host, SessionId(uuid.uuid4().hex), self.outbox, self)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._storing = asyncio.Lock()
+        self._ending = asyncio.Event()
+
+    def _boot(self) -> BootId:
+        """The boot id. It lies in memory that a reboot clears, so it is new exactly after one."""
+        known = read_or_none(self.paths.boot)
+        if known is None:
+            known = uuid.uuid4().hex.encode()
+            write_whole(self.paths.boot, known)
+        return BootId(known.decode().strip())
+
+    def _still_matters(self, event: AgentReport) -> bool:
+        attempt: AttemptId | None = getattr(event, "attempt", None)
+        return attempt is not None and self.paths.attempt(attempt).exists()
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Runs until SIGTERM or SIGINT. Raises `session.NotAdmitted`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ending.set)
+        await self._adopt()
+        conversation = asyncio.create_task(self.session.run(), name="session")
+        watching = asyncio.create_task(self._watch(), name="watch")
+        ending = asyncio.create_task(self._ending.wait(), name="ending")
+        try:
+            await asyncio.wait((conversation, watching, ending), return_when=asyncio.FIRST_COMPLETED)
+            if self._ending.is_set():
+                await self._end_host()
+            for task in (conversation, watching):
+                if task.done():
+                    task.result()
+        finally:
+            for task in (conversation, watching, ending, *self._tasks):
+                task.cancel()
+            await asyncio.gather(conversation, watching, ending, *self._tasks, return_exceptions=True)
+            for attempt in self.attempts.values():
+                await attempt.leave()
+            self.outbox.close()
+            self.journal_file.close()
+
+    async def _end_host(self) -> None:
+        _log.info("ending: %d attempts", len(self.attempts))
+        stop = [self._end_attempt(attempt) for attempt in self.attempts.values()]
+        for outcome in await asyncio.gather(*stop, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                _log.error("while ending: %s", outcome)
+        self.attempts.clear()
+        deadline = asyncio.get_running_loop().time() + FLUSH_S
+        while not self.outbox.is_empty() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+
+    async def _end_attempt(self, attempt: HostAttempt) -> None:
+        if attempt.groups:
+            await attempt.stop_up_to(max(attempt.groups), seconds(LAST_GRACE_S))
+        await attempt.release()
+
+    async def _adopt(self) -> None:
+        told = [*self.outbox.told, *self.outbox.waiting()]
+        for directory in sorted(self.paths.attempts.iterdir()):
+            prepared = load_prepared(self.paths, AttemptId(directory.name))
+            if prepared is None:
+                continue
+            attempt = HostAttempt(self.host, prepared, self.paths, self.outbox.add)
+            self.attempts[attempt.id] = attempt
+            try:
+                await attempt.adopt(told)
+            except (EffectFailed, OSError) as error:
+                _log.error("%s can't be adopted: %s", attempt.id, error)
+
+    async def _watch(self) -> None:
+        while True:
+            for attempt in self.attempts.values():
+                for group in attempt.groups.values():
+                    group.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    # --- what the session asks ---
+
+    def registration(self) -> Register:
+        living = [
+            (attempt.id, epoch)
+            for attempt in self.attempts.values()
+            for epoch, group in attempt.groups.items()
+            if group.living()
+        ]
+        return Register(
+            host=self.host,
+            session=self.session.id,
+            boot=self.boot,
+            address=self.settings.address,
+            version=__version__,
+            pid=os.getpid(),
+            attempts=tuple(living),
+        )
+
+    def welcomed(self, registered: Registered) -> None:
+        self._start(self._store(self.journal.see_lease(registered.lease), sync=True))
+
+    def heartbeat(self) -> Heartbeat:
+        groups = [group for attempt in self.attempts.values() for group in attempt.groups.values() if group.living()]
+        return Heartbeat(
+            host=self.host, session=self.session.id, at=now(), groups=tuple(group.progress() for group in groups)
+        )
+
+    def acknowledged(self, events: tuple[AgentReport, ...]) -> None:
+        lines = [
+            line
+            for event in events
+            if isinstance(event, EffectEnded)
+            for line in self.journal.acknowledged(event.effect)
+        ]
+        self._start(self._store(tuple(lines), sync=False))
+
+    def instructed(self, instruction: Instruction) -> None:
+        if instruction.query is not None:
+            self._start(self._answer(instruction.query))
+        if instruction.effect is None:
+            return
+        effect = instruction.effect
+        answer = self.journal.offer(effect, instruction.lease)
+        if answer.verdict == "start":
+            self._start(self._carry_out(effect, answer.lines))
+        elif answer.verdict == "ended" and not self.outbox.waits(effect.id):
+            self._tell_outcome(answer.entry)
+
+    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.critical("a defect in the agent", exc_info=task.exception())
+
+    async def _store(self, lines: tuple[Line, ...], sync: bool) -> None:
+        """In order, and beside the loop: a sync may take as long as the disk wants."""
+        if lines:
+            async with self._storing:
+                await asyncio.to_thread(self.journal_file.append, lines, sync)
+
+    async def _answer(self, query: Query) -> None:
+        await self.session.answer(query, self._log_tail(query))
+
+    def _log_tail(self, query: Query) -> bytes:
+        if query.kind != "log":
+            return f"no such question: {query.kind}\n".encode()
+        epoch = query.epoch or self._newest_logged(query.attempt, query.rank)
+        try:
+            return tail(self.paths.log(query.attempt, epoch, query.rank), query.lines)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            return f"the log can't be read on {self.host}: {error.strerror}\n".encode()
+
+    def _newest_logged(self, attempt: AttemptId, rank: int) -> int:
+        names = [path.name.split("-") for path in self.paths.logs(attempt).glob(f"epoch-*-rank-{rank}.log")]
+        return max((int(name[1]) for name in names), default=0)
+
+    # --- effects ---
+
+    async def _carry_out(self, effect: AnyEffect, lines: tuple[Line, ...]) -> None:
+        await self._store(lines, sync=False)
+        outcome: Outcome = "done"
+        detail, numbers = "", Numbers()
+        try:
+            detail, numbers = await self._do(effect)
+        except NotRun as error:
+            outcome, detail = "not-run", str(error)
+        except EffectFailed as error:
+            outcome, detail = "failed", str(error)
+        except Exception as error:  # noqa: BLE001  a defect of ours must not leave the server waiting for ever
+            _log.critical("a defect in the agent, at %s", effect, exc_info=True)
+            outcome, detail = "failed", f"defect of the agent: {type(error).__name__}: {error}"
+        await self._store(self.journal.ended(effect.id, outcome, detail, numbers), sync=True)
+        entry = self.journal.entry(effect.id)
+        assert entry is not None, effect.id
+        self._tell_outcome(entry)
+
+    def _tell_outcome(self, entry: Entry) -> None:
+        assert entry.outcome is not None, entry
+        self.outbox.add(
+            EffectEnded(
+                at=now(),
+                host=self.host,
+                effect=entry.effect,
+                outcome=entry.outcome,
+                detail=entry.detail,
+                numbers=entry.numbers,
+            )
+        )
+
+    async def _do(self, effect: AnyEffect) -> tuple[str, Numbers]:
+        """(detail, numbers) of an effect that was done. Raises `NotRun` or `EffectFailed`."""
+        match effect:
+            case PrepareAttempt():
+                return await self._prepare(effect), {}
+            case ReserveStore():
+                port = await self._attempt(effect.attempt).reserve(effect, self.settings.address)
+                return "", {"port": port}
+            case LaunchWorkers():
+                await self._attempt(effect.attempt).launch(effect)
+            case AskWorkers():
+                self._attempt(effect.attempt).ask(effect)
+            case StopWorkers():
+                if effect.attempt in self.attempts:
+                    await self.attempts[effect.attempt].stop_up_to(effect.epoch, effect.grace)
+            case ReleaseAttempt():
+                if effect.attempt in self.attempts:
+                    await self.attempts[effect.attempt].release()
+                    del self.attempts[effect.attempt]
+            case VerifyHost():
+                failure = await verify.verify(effect.tasks, self.paths)
+                if failure:
+                    raise EffectFailed(failure)
+        return "", {}
+
+    async def _prepare(self, effect: PrepareAttempt) -> str:
+        attempt = self.attempts.get(effect.attempt)
+        if attempt is None:
+            attempt = self.attempts[effect.attempt] = HostAttempt(self.host, effect, self.paths, self.outbox.add)
+        return await attempt.prepare()
+
+    def _attempt(self, name: AttemptId) -> HostAttempt:
+        attempt = self.attempts.get(name)
+        if attempt is None:
+            raise NotRun(f"{name} is not prepared on this host")
+        return attempt

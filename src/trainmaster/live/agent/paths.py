@@ -1,0 +1,72 @@
+"""Where an agent keeps things.
+
+Three places with three lives. The *host directory* (a disk of the host) holds the journal and the logs, and survives
+everything but the loss of the disk. The *memory directory* (a memory file system) holds what belongs to one boot: the
+boot id, boards, exit records, sockets of keepers, reports that wait. It goes with a reboot, as the processes do, and
+does not care about a full disk. The *jobs directory* is shared by all hosts.
+
+Sockets lie in the memory directory also because its path is short: a socket's path may have only 107 bytes.
+"""
+
+from pathlib import Path
+
+from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.value import Value
+
+
+class HostPaths(Value):
+    host_dir: str
+    memory_dir: str
+    jobs_dir: str
+
+    @property
+    def boot(self) -> Path:
+        return Path(self.memory_dir, "boot")
+
+    @property
+    def outbox(self) -> Path:
+        return Path(self.memory_dir, "outbox.jsonl")
+
+    @property
+    def journal(self) -> Path:
+        return Path(self.host_dir, "journal.jsonl")
+
+    @property
+    def attempts(self) -> Path:
+        return Path(self.memory_dir, "attempts")
+
+    def attempt(self, attempt: AttemptId) -> Path:
+        return self.attempts / attempt
+
+    def prepared(self, attempt: AttemptId) -> Path:
+        return self.attempt(attempt) / "prepared.json"
+
+    def keeper(self, attempt: AttemptId) -> Path:
+        return self.attempt(attempt) / "keeper.json"
+
+    def socket(self, attempt: AttemptId) -> Path:
+        return self.attempt(attempt) / "keeper.sock"
+
+    def epoch(self, attempt: AttemptId, epoch: int) -> Path:
+        return self.attempt(attempt) / f"epoch-{epoch}"
+
+    def board(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
+        return self.epoch(attempt, epoch) / f"board-{rank}"
+
+    def exit_record(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
+        return self.epoch(attempt, epoch) / f"exit-{rank}.json"
+
+    def error_record(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
+        return self.epoch(attempt, epoch) / f"error-{rank}.json"
+
+    def logs(self, attempt: AttemptId) -> Path:
+        return Path(self.host_dir, "logs", attempt)
+
+    def log(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
+        return self.logs(attempt) / f"epoch-{epoch}-rank-{rank}.log"
+
+    def keeper_log(self, attempt: AttemptId) -> Path:
+        return self.logs(attempt) / "keeper.log"
+
+    def job_dir(self, job: JobId) -> Path:
+        return Path(self.jobs_dir, job)

@@ -1,0 +1,8 @@
+"""The shared jobs directory takes bytes and gives them back."""
+
+from trainmaster.live.agent.paths import HostPaths
+from trainmaster.live.agent.probes.write_read import write_and_read
+
+
+def probe(paths: HostPaths) -> str:
+    return write_and_read(paths.jobs_dir, 4096)
