@@ -21,6 +21,7 @@ from trainmaster.cli.errors import translate
 from trainmaster.cli.options import Noun, settings_flags, write_exit_codes
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "agent": ("trainmaster.cli.agent:agent", "Run the agent of a host."),
     "completion": ("trainmaster.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("trainmaster.cli.config:config", "Show the settings and where they come from."),
     "explain": ("trainmaster.cli.explain:explain", "Explain a reason token."),

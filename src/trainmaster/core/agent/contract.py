@@ -9,10 +9,21 @@ PRIVATE_PREFIX: Final = "TRAINMASTER_"
 """Variables of the agent itself (tokens among them) never reach a worker."""
 
 
-def base_environment(own: dict[str, str], prepare: PrepareAttempt) -> dict[str, str]:
-    """What the keeper runs with: the agent's environment without its own variables, then the job's."""
+def base_environment(own: dict[str, str], prepare: PrepareAttempt, directory: str) -> dict[str, str]:
+    """What the keeper runs with: the agent's environment without its own variables, then the job's. The module path of
+    the agent, whose present directory is `directory`, stays behind the job's own, so that our library is found
+    there."""
     kept = {name: value for name, value in own.items() if not name.startswith(PRIVATE_PREFIX)}
-    return {"OMP_NUM_THREADS": "1", **kept, **prepare.environment}
+    made = {"OMP_NUM_THREADS": "1", **kept, **prepare.environment}
+    agents = [entry if entry.startswith("/") else f"{directory}/{entry}" for entry in _entries(own)]
+    paths = [*_entries(prepare.environment), *agents]
+    if paths:
+        made["PYTHONPATH"] = ":".join(dict.fromkeys(paths))
+    return made
+
+
+def _entries(environment: dict[str, str]) -> list[str]:
+    return [entry for entry in environment.get("PYTHONPATH", "").split(":") if entry]
 
 
 def worker_environment(

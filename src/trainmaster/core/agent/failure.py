@@ -1,11 +1,11 @@
 """Finding the first error of a worker in what it left behind: an error record, or the end of its output.
 
 A record is better: it has the type, the message, the line and the time. Ours is written by a forked worker; torch's
-(`@record`, TORCHELASTIC_ERROR_FILE) is understood too. Without one, the last Python traceback in the output is read: its
-last line is `Type: message`, the frame above is where it happened. Frames of libraries are passed over for the location
-if a frame of the user's own code lies above them, since that is the line that the user can change.
+(`@record`, TORCHELASTIC_ERROR_FILE) is understood too. Without one, the last Python traceback in the output is read:
+its last line is `Type: message`, the frame above is where it happened. Frames of libraries are passed over for the
+location if a frame of the user's own code lies above them, since that is the line that the user can change.
 
-Limit: a program that prints tracebacks of errors which it handled and then ends otherwise is blamed on the last of them.
+Limit: a program that prints tracebacks of errors which it handled and then ends otherwise is blamed on the last one.
 """
 
 import re

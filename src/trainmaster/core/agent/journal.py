@@ -6,8 +6,8 @@ replaced, and the new one sends what it still wants under its own lease.
 
 What a host did before a reboot is gone after it, except for ends: a stop or a release stays done. So an entry of an
 earlier boot answers "failed", which makes the server ask anew instead of waiting for workers that no longer exist. An
-entry that was begun but not ended in this boot (the agent crashed in between) is started again; the handlers look at the
-world first, so this is harmless.
+entry that was begun but not ended (the agent crashed in between) is started again; the handlers look at the world
+first, so this is harmless.
 
 Entries of an attempt are dropped when its release is done and acknowledged; others when they are acknowledged and
 `KEPT_LOOSE` newer ones exist. The journal is pure: it hands out lines to store and is built again from such lines.

@@ -1,7 +1,7 @@
 """The agent: owns one host, carries out the server's effects there, and reports what happens.
 
-It holds nothing that its host does not hold as well: a new process of the same boot finds boards, exit records, keepers,
-waiting reports and the journal, and goes on (`_adopt`). SIGKILL is a crash: the workers stay and are adopted.
+It holds nothing that its host does not hold as well: a new process of the same boot finds boards, exit records,
+keepers, waiting reports and the journal, and goes on (`_adopt`). SIGKILL is a crash: the workers stay and are adopted.
 SIGTERM is an orderly end of the host: workers get `LAST_GRACE_S`, and nothing is left.
 """
 
@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import uuid
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from trainmaster import __version__
 from trainmaster.core.agent.journal import Entry, Line
@@ -106,18 +107,20 @@ class Agent:
         await self._adopt()
         conversation = asyncio.create_task(self.session.run(), name="session")
         watching = asyncio.create_task(self._watch(), name="watch")
+        tasks: set[asyncio.Task[Any]] = {conversation, watching}
         ending = asyncio.create_task(self._ending.wait(), name="ending")
         try:
-            await asyncio.wait((conversation, watching, ending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*tasks, ending}, return_when=asyncio.FIRST_COMPLETED)
             if self._ending.is_set():
                 await self._end_host()
-            for task in (conversation, watching):
+            for task in tasks:
                 if task.done():
                     task.result()
         finally:
-            for task in (conversation, watching, ending, *self._tasks):
+            tasks |= {ending, *self._tasks}
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(conversation, watching, ending, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             for attempt in self.attempts.values():
                 await attempt.leave()
             self.outbox.close()
@@ -208,9 +211,8 @@ class Agent:
         elif answer.verdict == "ended" and not self.outbox.waits(effect.id):
             self._tell_outcome(answer.entry)
 
-    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.ensure_future(work)
-        assert isinstance(task, asyncio.Task)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

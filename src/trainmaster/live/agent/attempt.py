@@ -1,7 +1,7 @@
 """An attempt on this host: its keeper, its worker groups, and the effects on them.
 
-Handlers look at the world before they act, so that an effect which was interrupted by a crash of the agent can simply be
-carried out again: a keeper that runs is connected to, an epoch that the keeper launched is launched.
+Handlers look at the world before they act, so that an effect which was interrupted by a crash of the agent can simply
+be carried out again: a keeper that runs is connected to, an epoch that the keeper launched is launched.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class HostAttempt:
         if self.prepared.preload and is_python(self.prepared.command[0]):
             program = interpreter(self.prepared.command[0], sys.executable)
         arguments = [program, "-P", "-m", "trainmaster.live.agent.keeper", str(spec_path)]
-        environment = contract.base_environment(dict(os.environ), self.prepared)
+        environment = contract.base_environment(dict(os.environ), self.prepared, os.getcwd())
         with contextlib.ExitStack() as stack:
             output: int = subprocess.DEVNULL
             try:  # a full disk must not keep a job from starting
@@ -391,6 +391,7 @@ def _bound(address: str) -> socket.socket:
 
 
 def load_prepared(paths: HostPaths, attempt: AttemptId) -> PrepareAttempt | None:
-    """What an attempt of an earlier agent process was prepared with; None if that process died before it was written."""
+    """What an attempt of an earlier agent process was prepared with; None if that process died before it was
+    written."""
     data = read_or_none(paths.prepared(attempt))
     return None if data is None else decode(data, PrepareAttempt)

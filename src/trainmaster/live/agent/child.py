@@ -1,10 +1,10 @@
 """The worker's side of a launch: from the fork to the first line of the script.
 
 The keeper forks; the child gets its own process group, asks the kernel to be killed when the keeper dies, connects its
-output to the keeper's pipe, and then either becomes another program (exec) or runs the script in the interpreter that is
-already warm. A script runs as `__main__` in a module of its own, as `python script.py` would run it: same `sys.argv`,
-`sys.path[0]`, exit codes and tracebacks. What ends it is written to an error record, because the type and the line of
-the first error are worth more to its owner than an exit code.
+output to the keeper's pipe, and then either becomes another program (exec) or runs the script in the interpreter that
+is already warm. A script runs as `__main__` in a module of its own, as `python script.py` would run it: same
+`sys.argv`, `sys.path[0]`, exit codes and tracebacks. What ends it is written to an error record, because the type and
+the line of the first error are worth more to its owner than an exit code.
 
 Limit: what the interpreter fixes at its start stays as in the keeper: hash seed, -O, -X and -W. `core.agent.command`
 leaves commands that need those to a fresh interpreter.
@@ -39,7 +39,8 @@ EXEC_FAILED: Final = 127
 
 
 class ChildTask(Value):
-    """What a forked child has to do; the keeper's loop returns it, so that no frame of the loop lives on in a worker."""
+    """What a forked child has to do; the keeper's loop returns it, so that no frame of the loop lives on in a
+    worker."""
 
     plan: WorkerPlan
     command: tuple[str, ...]

@@ -1,8 +1,8 @@
 """The journal on disk: JSON lines, synced before an outcome is told.
 
 A line that was torn by a crash or by a full disk is skipped and counted. A disk that takes no more does not stop the
-agent: lines wait in memory and are written when the disk takes them again; until then a crash of the agent may repeat an
-effect, which the handlers bear, and losing the host for that would be worse.
+agent: lines wait in memory and are written when the disk takes them again; until then a crash of the agent may repeat
+an effect, which the handlers bear, and losing the host for that would be worse.
 """
 
 import logging

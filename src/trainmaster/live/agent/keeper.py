@@ -2,11 +2,11 @@
 
     python -m trainmaster.live.agent.keeper SPEC.json
 
-A keeper imports what the job asked to preload, once, and then forks each worker from that warm state: a restart pays for
-a fork (milliseconds) instead of for `import torch` (a second and more). It has one thread and no event loop of a library,
-since a fork copies only the calling thread and whatever locks the others held. It collects exits at once by pidfds,
-writes an exit record for each (in memory, so that a full disk loses none) and tells the agent if one is connected. An
-agent that crashed connects again and finds everything as it was.
+A keeper imports what the job asked to preload, once, and then forks each worker from that warm state: a restart pays
+for a fork (milliseconds) instead of for `import torch` (a second and more). It has one thread and no event loop of a
+library, since a fork copies only the calling thread and whatever locks the others held. It collects exits at once by
+pidfds, writes an exit record for each (in memory, so that a full disk loses none) and tells the agent if one is
+connected. An agent that crashed connects again and finds everything as it was.
 
 Workers write into pipes, and the keeper copies to the log files. Were the files the workers' own stdout, a full disk
 would raise in every `print` of the training script. The last part of the output is also kept in memory: it names the
@@ -276,8 +276,9 @@ class Keeper:
 
     def _store_for(self, message: talk.Launch, plan: talk.WorkerPlan) -> int | None:
         """The reserved socket for rank 0. It is bound but does not listen, so a script that knows nothing of it can
-        bind the same port itself (both with SO_REUSEADDR), while the kernel gives the port to nobody by chance. With our
-        library preloaded the script takes the descriptor, and listening already now spares others a refused connect."""
+        bind the same port itself (both with SO_REUSEADDR), while the kernel gives the port to nobody by chance. With
+        our library preloaded the script takes the descriptor, and listening already now spares others a refused
+        connect."""
         store = self.stores.get(message.epoch)
         if store is None or not message.has_store or plan is not message.workers[0]:
             return None
@@ -287,9 +288,9 @@ class Keeper:
         return store
 
     def _let_go(self, store: int | None) -> None:
-        """In a child: closes what is the keeper's. Objects are closed as objects, since one that is collected later would
-        close its number again, which is somebody else's by then. (The selector's registrations are the parent's: closing
-        leaves them, unregistering would not.)"""
+        """In a child: closes what is the keeper's. Objects are closed as objects, since one that is collected later
+        would close its number again, which is somebody else's by then. (The selector's registrations are the parent's:
+        closing leaves them, unregistering would not.)"""
         self.selector.close()
         self.listener.close()
         if self.connection is not None:

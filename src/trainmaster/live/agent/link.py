@@ -6,6 +6,7 @@ import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainmaster.core.base.value import encode
 from trainmaster.live.agent import talk
@@ -72,10 +73,9 @@ class KeeperLink:
             return
         self._socket.close()
         self._socket = None
-        for future in (self.warm, *self._waiting.values()):
-            if not future.done():
-                future.set_exception(KeeperGone("the keeper of the attempt ended"))
-                future.exception()  # whoever awaits it gets it; nobody has to
+        _fail(self.warm)
+        for future in self._waiting.values():
+            _fail(future)
         self._waiting.clear()
         self._on_gone()
 
@@ -111,6 +111,12 @@ class KeeperLink:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reader
         self._lose()
+
+
+def _fail(future: "asyncio.Future[Any]") -> None:
+    if not future.done():
+        future.set_exception(KeeperGone("the keeper of the attempt ended"))
+        future.exception()  # whoever awaits it gets it; nobody has to
 
 
 def _nothing() -> None:

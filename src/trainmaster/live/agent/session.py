@@ -1,8 +1,8 @@
 """The conversation with the server: register, listen, report, send heartbeats; again and again.
 
-Whatever breaks, breaks the whole round, and the agent registers anew after a short wait: one way back instead of one for
-each kind of trouble. A round is never ended by what happens on the host, and the workers do not depend on it. Only a
-refused token ends the agent, since trying again can't help.
+Whatever breaks, breaks the whole round, and the agent registers anew after a short wait: one way back instead of one
+for each kind of trouble. A round is never ended by what happens on the host, and the workers do not depend on it. Only
+a refused token ends the agent, since trying again can't help.
 
 The stream is silent for more than `SILENCE_S` only if the server hangs: it sends a ping each second.
 """
@@ -59,7 +59,8 @@ class Session:
     def __init__(
         self, server: Callable[[], str], token: str, host: HostId, session: SessionId, outbox: Outbox, subject: Host
     ) -> None:
-        """`server` gives the present URL; a local server may come back on another port. It raises `OSError` if unknown."""
+        """`server` gives the present URL; a local server may come back on another port. It raises `OSError` if
+        unknown."""
         self._server, self._token, self.host, self.id = server, token, host, session
         self._outbox, self._subject = outbox, subject
         self._number = 1

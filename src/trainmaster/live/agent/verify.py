@@ -16,7 +16,8 @@ from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.probes import PROBES
 
 DEADLINE_S: Final = 20.0
-"""For each probe. The slowest here writes a megabyte and syncs it: a disk that needs longer is not fit for checkpoints."""
+"""For each probe. The slowest here writes a megabyte and syncs it: a disk that needs longer is not fit for
+checkpoints."""
 
 
 class ProbeResult(Value):

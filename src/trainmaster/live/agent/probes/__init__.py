@@ -1,6 +1,7 @@
 """Verification tasks: one module a task, each with `probe(places) -> str`: a sentence if it fails, empty if it passes.
 
-A probe may raise; that is a failure too. The table names modules, so that an agent that only looks up names imports none.
+A probe may raise; that is a failure too. The table names modules, so that an agent that only looks up names imports
+none.
 """
 
 from typing import Final

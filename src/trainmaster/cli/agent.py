@@ -1,0 +1,88 @@
+"""`trainmaster agent run`: the agent of one host, in the foreground. Service managers and `trainmaster up` start it."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmaster.cli.errors import Failed, NoSuchThing, NotAllowed, WrongUsage
+from trainmaster.cli.options import Command, Noun, settings, settings_flags
+
+if TYPE_CHECKING:
+    from trainmaster.live.agent.agent import AgentSettings
+
+
+@click.group(cls=Noun, examples=[("trainmaster agent run --host h1 --address 10.0.0.1 ...", "the agent of h1")])
+def agent() -> None:
+    """Run the agent of a host."""
+
+
+@agent.command(
+    "run",
+    cls=Command,
+    examples=[
+        (
+            "trainmaster agent run --server http://head:7000 --token-file agent.token --host h1 --address 10.0.0.1 "
+            "--host-dir /var/lib/trainmaster --memory-dir /dev/shm/trainmaster --jobs-dir /shared/jobs",
+            "own the host h1",
+        )
+    ],
+    exit_codes=(0, 1, 2, 3, 5),
+)
+@settings_flags()
+@click.option("--host", required=True, metavar="NAME", help="Name of the host, as the fleet file has it.")
+@click.option("--address", required=True, metavar="ADDRESS", help="Where other hosts reach this one.")
+@click.option("--host-dir", required=True, metavar="DIR", help="Journal and logs; on a disk of the host.")
+@click.option("--memory-dir", required=True, metavar="DIR", help="State of one boot; on a memory file system.")
+@click.option("--jobs-dir", required=True, metavar="DIR", help="Directory that all hosts share.")
+def run(host: str, address: str, host_dir: str, memory_dir: str, jobs_dir: str) -> None:
+    """Own a host: carry out what the server asks for, report what happens. SIGTERM ends all work on the host; a crash
+    ends none."""
+    from trainmaster.core.base.ids import HostId
+    from trainmaster.live.agent.agent import AgentSettings
+
+    config = settings()
+    if not config.server:
+        raise WrongUsage("no server is set", "an agent needs one to report to", "add --server URL, or --server @FILE")
+    made = AgentSettings(
+        host=HostId(host),
+        server=config.server,
+        token=_token(Path(config.token_file)),
+        address=address,
+        host_dir=str(Path(host_dir).absolute()),
+        memory_dir=str(Path(memory_dir).absolute()),
+        jobs_dir=str(Path(jobs_dir).absolute()),
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {host} %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    _run(made)
+
+
+def _run(made: "AgentSettings") -> None:
+    from trainmaster.live.agent.agent import Agent
+    from trainmaster.live.agent.session import NotAdmitted
+
+    async def live() -> None:
+        await Agent(made).run()
+
+    try:
+        asyncio.run(live())
+    except NotAdmitted as error:
+        fix = "use the token that the server made for this host"
+        raise NotAllowed(str(error), f"it was read from {settings().token_file}", fix) from error
+    except OSError as error:
+        raise Failed("the agent can't use its directories", str(error), "check --host-dir and --memory-dir") from error
+
+
+def _token(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError as error:
+        raise NoSuchThing(
+            f"no token file {file}", "an agent shows a token to the server", "use --token-file"
+        ) from error
+    except OSError as error:
+        raise NotAllowed(f"the token file {file} can't be read", str(error), "check its owner and mode") from error
