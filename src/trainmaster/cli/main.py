@@ -24,10 +24,15 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("trainmaster.cli.agent:agent", "Run the agent of a host."),
     "completion": ("trainmaster.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("trainmaster.cli.config:config", "Show the settings and where they come from."),
+    "event": ("trainmaster.cli.event:event", "Read the log of events."),
     "explain": ("trainmaster.cli.explain:explain", "Explain a reason token."),
     "fleet": ("trainmaster.cli.fleet:fleet", "Look at a fleet file."),
+    "host": ("trainmaster.cli.host:host", "See hosts, take them out and put them back."),
     "hosts": ("trainmaster.cli.hosts:hosts", "Expand, fold and count host lists."),
+    "job": ("trainmaster.cli.job:job", "Submit training jobs, see how they are, end them."),
+    "node": ("trainmaster.cli.host:host", "The same as host."),
     "server": ("trainmaster.cli.server:server", "Run the server."),
+    "status": ("trainmaster.cli.status:status", "Show what needs a person, hosts, jobs and the server."),
     "version": ("trainmaster.cli.version:version", "Print the version."),
 }
 

@@ -92,6 +92,8 @@ def settings_flags(hidden: bool = True) -> Callable[[F], F]:
             ctx.meta.setdefault(_FLAGS, {})[parameter.name] = value
 
     def decorate(function: F) -> F:
+        if any(parameter.name == "run_dir" for parameter in getattr(function, "__click_params__", ())):
+            return function  # Another decorator brought them.
         common: dict[str, Any] = {"expose_value": False, "callback": remember, "default": None, "hidden": hidden}
         color = click.Choice(["auto", "always", "never"])
         for option in (
@@ -169,6 +171,13 @@ class Change:
             raise Failed("not done: the answer was no")
 
 
+def check_writable(dry_run: bool) -> None:
+    """Raises `NotAllowed` when read-only, unless nothing will be changed."""
+    if settings().readonly and not dry_run:
+        why = f"readonly is set by {resolved().origins['readonly']}"
+        raise NotAllowed("this command changes things", why, "use --dry-run, or unset it")
+
+
 def changes(function: F) -> F:
     """Adds the flags of safety; the command gets a `Change` as `change`. When read-only, only a dry run goes on."""
 
@@ -178,9 +187,7 @@ def changes(function: F) -> F:
     @click.option("--reason", metavar="TEXT", default="", help="Why; kept with your name.")
     @functools.wraps(function)
     def command(*arguments: Any, dry_run: bool, yes: bool, reason: str, **more: Any) -> Any:
-        if settings().readonly and not dry_run:
-            why = f"readonly is set by {resolved().origins['readonly']}"
-            raise NotAllowed("this command changes things", why, "use --dry-run, or unset it")
+        check_writable(dry_run)
         if not reason.strip() and not dry_run:
             fix = 'add --reason "why", or --dry-run'
             raise WrongUsage("a change needs a reason", "it is kept with your name for those who wonder later", fix)

@@ -22,6 +22,8 @@ class HostPlanItem(Value):
     host: HostId
     changed: bool
     sentence: str
+    refused: bool = False
+    """It stays as it is although something else was asked; unlike a host that is as wanted already."""
     job: JobId | None = None
     """The job that uses the host as a member."""
     gpus: int = 0
@@ -88,7 +90,8 @@ def _resume_item(host: Host, by: Owner) -> HostPlanItem:
     others = [hold for hold in host.holds if hold.owner != by]
     if others:
         held = "; ".join(f"{hold.owner}: {hold.reason}" for hold in others)
-        return HostPlanItem(host=host.id, changed=False, sentence=f"held by {held}; only the owner lifts a hold")
+        sentence = f"held by {held}; only the owner lifts a hold"
+        return HostPlanItem(host=host.id, changed=False, refused=True, sentence=sentence)
     out = host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED)
     if not host.holds and not out:
         return HostPlanItem(host=host.id, changed=False, sentence=f"is {host.state.value} and has no hold")

@@ -30,7 +30,9 @@ class Config(Value):
     """All settings, resolved."""
 
     server: Annotated[str, _doc("URL of the server; empty: the one that was started in run_dir.")] = ""
-    token_file: Annotated[str, _doc("File with the token to show to the server; default: `token` in run_dir.")] = ""
+    token_file: Annotated[
+        str, _doc("File with the token to show to the server; default: `tokens/operator.token` in run_dir.")
+    ] = ""
     run_dir: Annotated[
         str, _doc("Directory of the log, sockets and crash reports; default: $XDG_STATE_HOME/trainmaster.")
     ] = ""
@@ -42,6 +44,9 @@ class Config(Value):
         Literal["auto", "always", "never"], _doc("Colour of states; auto: on a terminal, unless NO_COLOR is set.")
     ] = "auto"
     readonly: Annotated[bool, _doc("Refuse every command that changes hosts or jobs.")] = False
+    insecure: Annotated[bool, _doc("Send the token over plain http to other machines, where others may read it.")] = (
+        False
+    )
 
 
 _PATHS: Final = frozenset({"token_file", "run_dir"})
@@ -83,7 +88,7 @@ def resolve(flags: Mapping[str, object], environ: Mapping[str, str], site_file: 
     for name, flag in flags.items():
         origin = f"flag --{name.replace('_', '-')}"
         values[name], origins[name] = _absolute(name, _convert(name, flag, origin), Path.cwd()), origin
-    values["token_file"] = values.get("token_file") or str(Path(values["run_dir"]) / "token")
+    values["token_file"] = values.get("token_file") or str(Path(values["run_dir"]) / "tokens" / "operator.token")
     return Resolved(config=Config(**values), origins=origins)
 
 

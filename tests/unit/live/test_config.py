@@ -38,9 +38,9 @@ def test_the_nearest_source_wins(tmp_path: Path) -> None:
 def test_defaults_follow_the_home(tmp_path: Path) -> None:
     found = resolve({}, {"HOME": "/home/a"}, tmp_path / "none").config
     assert found.run_dir == "/home/a/.local/state/trainmaster"
-    assert found.token_file == "/home/a/.local/state/trainmaster/token"
+    assert found.token_file == "/home/a/.local/state/trainmaster/tokens/operator.token"
     moved = resolve({"run_dir": "/r"}, {"HOME": "/home/a"}, tmp_path / "none").config
-    assert moved.token_file == "/r/token"
+    assert moved.token_file == "/r/tokens/operator.token"
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("Yes", True), ("0", False), ("off", False), ("", False)])
@@ -64,5 +64,5 @@ def test_refuses_bad_values(tmp_path: Path) -> None:
 
 def test_the_list_of_settings_is_a_decision() -> None:
     """1. A new setting changes this list, so that it is chosen and not slipped in. 2. Each has a line of doc."""
-    assert list(docs()) == ["server", "token_file", "run_dir", "output", "color", "readonly"]
+    assert list(docs()) == ["server", "token_file", "run_dir", "output", "color", "readonly", "insecure"]
     assert all(text.endswith(".") for text in docs().values())

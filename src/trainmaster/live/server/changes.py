@@ -151,10 +151,12 @@ async def _change_hosts(
             index=index,
             dry_run=body.dry_run,
             items=tuple(
-                HostChangeItem(host=i.host, changed=i.changed, sentence=i.sentence, job=i.job, gpus=i.gpus)
+                HostChangeItem(
+                    host=i.host, changed=i.changed, sentence=i.sentence, refused=i.refused, job=i.job, gpus=i.gpus
+                )
                 for i in items
             ),
-            refused=sum(not item.changed for item in items),
+            refused=sum(item.refused for item in items),
             sentence=f"{len(touched)} of {len(items)} hosts change",
         )
 

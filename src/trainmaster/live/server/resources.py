@@ -184,6 +184,8 @@ class HostChangeItem(Value):
     host: HostId
     changed: bool
     sentence: str
+    refused: bool = False
+    """Not as asked; unlike a host that is as wanted already."""
     job: JobId | None = None
     gpus: int = 0
 
