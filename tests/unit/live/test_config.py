@@ -32,6 +32,7 @@ def test_the_nearest_source_wins(tmp_path: Path) -> None:
         "output": "environment TRAINMASTER_OUTPUT",
         "color": f"file {site}",
         "readonly": f"file {site}",
+        "insecure": "default",
     }
 
 
