@@ -157,6 +157,7 @@ def _effect_ended(step: Step, event: EffectEnded) -> None:
     effect = step.settle(event.effect)
     if effect is None:
         return
+    assert effect.host == event.host, f"{event.host} answers for {effect.host}"
     if isinstance(effect, VerifyHost):
         hosts.verification_ended(step, event)
     elif isinstance(effect, ReleaseAttempt):
