@@ -93,6 +93,17 @@ def test_two_resumes_equal_no_stop(warm: Warm, tmp_path: Path, undisturbed: dict
     assert hexes(tmp_path) == undisturbed
 
 
+def test_a_request_that_comes_during_the_start_is_answered_before_a_step(warm: Warm, tmp_path: Path) -> None:
+    """1. A job has saved step 4. 2. Its next membership is asked to yield while it starts. 3. It leaves there."""
+    with Membership(warm, tmp_path, "--steps=4", *TINY, world=2) as job:
+        job.finish()
+    with Membership(warm, tmp_path, "--steps=9", *TINY, world=2, epoch=2) as job:
+        job.boards[1].ask(Request.YIELD)
+        job.finish()
+        readings = [board.read() for board in job.boards]
+        assert {(each.phase, each.step, each.save_s) for each in readings} == {(Phase.YIELDED, 4, 0.0)}
+
+
 def test_one_board_is_enough_to_ask_for_a_checkpoint(warm: Warm, tmp_path: Path) -> None:
     """1. Only rank 3's board carries the request. 2. All ranks save once, at the same step, and go on."""
     with Membership(warm, tmp_path, "--steps=10", *TINY, "--step-sleep=0.05") as job:

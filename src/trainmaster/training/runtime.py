@@ -127,11 +127,13 @@ class Session:
         """The numbers of the steps that are left of `total`, counted from 1. Saves and yields between them."""
         if self._model is None:
             raise TrainingError("call session.restore(model=..., optimizer=...) before session.steps(...)")
+        if self._step < total:
+            self._answer_requests(total)
         while self._step < total and not self._yielded:
             started = time.monotonic()
             yield self._step + 1
             self._complete_step(time.monotonic() - started)
-            self._answer_requests(last=self._step == total)
+            self._answer_requests(total)
 
     def report(self, step: int, *, loss: float, samples: int) -> None:
         """Tells the loss of the current step (the global one, equal on all ranks) and the global samples so far."""
@@ -184,18 +186,19 @@ class Session:
         except OSError as error:
             self._tell(f"the metrics of step {self._step} are lost: {error}")
 
-    def _answer_requests(self, *, last: bool) -> None:
+    def _answer_requests(self, total: int) -> None:
+        """Agrees on what the boards ask, and saves if asked or due. A state that is saved is not saved again."""
         number = self._board.integer("request_number")
         request = Request(self._board.integer("request")) if number > self._seen_request else Request.NONE
         checkpoint = number if request == Request.CHECKPOINT else 0
         asked, leave = maxima(checkpoint, int(request == Request.YIELD))
         self._seen_request = max(self._seen_request, number)
         every = self._here.checkpoint_every_steps
-        due = every is not None and self._step % every == 0
-        if leave or due or asked > self._seen_checkpoint:
+        due = every is not None and self._step > 0 and self._step % every == 0
+        if (leave or due or asked > self._seen_checkpoint) and self._saved_step != self._step:
             self._save()
         self._seen_checkpoint = max(self._seen_checkpoint, asked)
-        if leave and not last:
+        if leave and self._step < total:
             self._yielded = self._saved_step == self._step
             if not self._yielded:
                 self._tell(

@@ -1,8 +1,8 @@
 """AdamW that works on the shards of this rank.
 
-The update is elementwise, so shards need no knowledge of each other. The stock optimizer goes through sharded tensors,
-whose bookkeeping for the first call takes a quarter of a second a rank, in every restart, and some milliseconds in every
-step. State and its names stay those of `torch.optim.AdamW`, so checkpoints are interchangeable.
+The update is elementwise, so shards need no knowledge of each other. The stock optimizer goes through sharded tensors;
+their bookkeeping takes a quarter of a second a rank in the first call after every restart, and some milliseconds later.
+State and its names stay those of `torch.optim.AdamW`, so checkpoints are interchangeable.
 """
 
 from typing import Any
