@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trainmaster.core.base.ids import HostId, effect_id
+from trainmaster.core.base.ids import EffectId, HostId, effect_id
 from trainmaster.core.base.time import SECOND, Instant, after
 from trainmaster.core.base.value import encode
 from trainmaster.core.effects import AnyEffect, VerifyHost
@@ -19,10 +19,11 @@ from trainmaster.core.recovery.events import EffectEnded
 
 class Memory(msgspec.Struct):
     index: int = 0
+    now: Instant = Instant(0)
     lease: int = 0
     counts: dict[str, int] = {}
     done: dict[HostId, int] = {}
-    pending: list[AnyEffect] = []
+    pending: dict[EffectId, AnyEffect] = {}
     wake: Instant | None = None
 
 
@@ -37,6 +38,7 @@ class FakeEngine:
     def handle(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
         state = self.state
         state.index += 1
+        state.now = max(state.now, event.at)
         kind = type(event).__name__
         state.counts[kind] = state.counts.get(kind, 0) + 1
         if isinstance(event, LeaseTaken):
@@ -47,13 +49,12 @@ class FakeEngine:
         elif isinstance(event, AgentSilent):
             state.wake = after(event.at, SECOND)
         elif isinstance(event, EffectEnded):
-            left = [effect for effect in state.pending if effect.id != event.effect]
-            assert len(left) == len(state.pending) - 1, f"{event.effect} is not pending"
-            state.pending = left
+            assert event.effect in state.pending, f"{event.effect} is not pending"
+            del state.pending[event.effect]
             state.done[event.host] = state.done.get(event.host, 0) + 1
         elif isinstance(event, AgentRegistered):
             effect = VerifyHost(id=effect_id(state.index, 1), host=event.host, tasks=(f"task-{state.index}",))
-            state.pending.append(effect)
+            state.pending[effect.id] = effect
             return (effect,)
         return ()
 
@@ -61,7 +62,10 @@ class FakeEngine:
         return self.state.wake
 
     def pending(self, host: HostId | None = None) -> Sequence[AnyEffect]:
-        return tuple(effect for effect in self.state.pending if host in (None, effect.host))
+        return tuple(effect for effect in self._ordered() if host in (None, effect.host))
+
+    def _ordered(self) -> list[AnyEffect]:
+        return sorted(self.state.pending.values(), key=lambda effect: int(effect.id[1:].partition(".")[0]))
 
     def snapshot(self) -> bytes:
         return encode(self.state)

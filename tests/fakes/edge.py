@@ -8,9 +8,10 @@ from trainmaster.core.effects import AnyEffect
 class FakeClock:
     def __init__(self, at: int = 1_800_000_000_000_000) -> None:
         self.at = at
+        self.wall_offset = 0
 
     def now(self) -> Instant:
-        return Instant(self.at)
+        return Instant(self.at + self.wall_offset)
 
     def elapsed(self) -> Duration:
         return Duration(self.at)

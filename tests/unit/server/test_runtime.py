@@ -144,6 +144,35 @@ def test_an_impossible_event_of_an_agent_is_put_aside_and_acknowledged(house: Ho
     assert house.runtime.engine.snapshot() == house.replayed()
 
 
+def test_an_agent_does_not_answer_for_another_host(house: House) -> None:
+    """1. n1 claims an outcome of an effect of n2. 2. It is put aside; the effect of n2 is still pending."""
+    house.register(N1)
+    effect = house.register(N2)
+    assert house.runtime.submit(reports=(house.report(1, house.ended(effect)),))[0].rejected == 1
+    assert house.runtime.rejections(1)[0].reason == "n1 answers for n2"
+    assert house.runtime.engine.pending(N2)[0].id == effect
+
+
+def test_a_clock_that_runs_ahead_carries_nobody_into_the_future(house: House) -> None:
+    """1. An agent's clock is a day ahead. 2. Its event is logged with the time of its arrival."""
+    effect = house.register(N1)
+    event = house.ended(effect).but(at=Instant(house.clock.now() + 86_400 * SECOND))
+    house.runtime.submit(reports=(house.report(1, event),))
+    assert house.log.read(house.log.last_index, 1)[0].event.at == house.clock.now()
+
+
+def test_time_never_stands_or_steps_back(house: House) -> None:
+    """1. The wall clock steps back an hour while a second passes. 2. The server's time goes on by a second. 3. So it
+    does over a restart."""
+    before = house.runtime.now()
+    house.clock.wall_offset = -3600 * SECOND
+    house.clock.at += SECOND
+    assert house.runtime.now() == before + SECOND
+    house.register(N1)
+    house.again()
+    assert house.log.read(house.log.last_index, 1)[0].event.at >= before + SECOND
+
+
 def test_an_impossible_event_of_the_server_is_refused_and_leaves_no_trace(house: House) -> None:
     house.register()
     before = house.runtime.engine.snapshot()

@@ -22,8 +22,9 @@ from trainmaster.core.agent.wire import Report
 from trainmaster.core.base.ids import HostId, Owner, SessionId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
-from trainmaster.core.events import AnyEvent, LeaseTaken, TimePassed
+from trainmaster.core.events import AgentReport, AnyEvent, LeaseTaken, TimePassed
 from trainmaster.core.fleet.events import AgentRegistered
+from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.ports.agent_link import EffectSender
 from trainmaster.ports.clock import Clock
 from trainmaster.ports.decider import Decider, DeciderFactory
@@ -73,8 +74,7 @@ class Runtime:
         self.watchers: list[Callable[[Sequence[Entry]], None]] = []
         self.engine: Decider
         self.reload()
-        newest = log.read(log.last_index, 1)
-        self._time = (newest[0].event.at if newest else Instant(0), clock.elapsed())
+        self._time = (self.engine.state.now, clock.elapsed())
         self.submit((LeaseTaken(at=self.now(), lease=log.lease, by=Owner("policy:server")),))
 
     @property
@@ -111,26 +111,19 @@ class Runtime:
             raise SessionOver(f"session {report.session} of {report.host} is not registered")
         if report.number <= known.number:
             return ReportResult(number=known.number, repeated=True, rejected=0)
-        rejected = 0
+        rejections = []
         now = self.now()
         for event in report.events:
-            try:
-                # A host whose clock runs ahead must not carry everybody's time into the future.
-                self._apply(event if event.at <= now else event.but(at=now))
-            except EventRefused as error:
-                rejected += 1
-                self._staged_rejections.append(
-                    Rejection(
-                        at=now,
-                        host=report.host,
-                        session=report.session,
-                        number=report.number,
-                        event=event,
-                        reason=str(error),
-                    )
+            # A host whose clock runs ahead must not carry everybody's time into the future.
+            why_not = self._try(event if event.at <= now else event.but(at=now))
+            if why_not:
+                session, number = report.session, report.number
+                rejections.append(
+                    Rejection(at=now, host=report.host, session=session, number=number, event=event, reason=why_not)
                 )
+        self._staged_rejections += rejections
         self._staged_numbers[report.host] = known.but(number=report.number)
-        return ReportResult(number=report.number, repeated=False, rejected=rejected)
+        return ReportResult(number=report.number, repeated=False, rejected=len(rejections))
 
     def store(self) -> None:
         """Makes what is staged durable. Raises `LogFull` or `LogUnusable`; then call `reload`."""
@@ -237,6 +230,19 @@ class Runtime:
 
     def _number(self, host: HostId) -> ReportNumber | None:
         return self._staged_numbers.get(host) or self._numbers.get(host)
+
+    def _try(self, event: AgentReport) -> str:
+        """Applies an event of an agent; why not, if it is impossible."""
+        if isinstance(event, EffectEnded):
+            # Looked at beforehand, because an event that the engine refuses costs a replay.
+            effect = self.engine.state.pending.get(event.effect)
+            if effect is not None and effect.host != event.host:
+                return f"{event.host} answers for {effect.host}"
+        try:
+            self._apply(event)
+        except EventRefused as error:
+            return str(error)
+        return ""
 
     def _forget_staged(self) -> None:
         self._staged.clear()
