@@ -19,7 +19,9 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.live.server.resources import (
+    ChangeReport,
     HoldView,
+    HostChangeItem,
     Hosts,
     HostView,
     JobDetail,
@@ -116,7 +118,7 @@ class FakeApi:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_POST = do_GET
+            do_POST = do_GET  # noqa: N815  (the name is the standard library's)
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -298,3 +300,11 @@ def world(api: FakeApi) -> None:
         ),
     )
     api.answer("GET", "/v1/status", status)
+
+
+def item(name: str, changed: bool = True, what: str = "is ready; no job runs on it", **more: Any) -> HostChangeItem:
+    return HostChangeItem(host=HostId(name), changed=changed, sentence=what, gpus=8 if changed else 0).but(**more)
+
+
+def report(*items: HostChangeItem, dry_run: bool = False, index: int = 901) -> ChangeReport:
+    return ChangeReport(index=index, dry_run=dry_run, items=items, refused=sum(each.refused for each in items))

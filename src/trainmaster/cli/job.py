@@ -462,12 +462,14 @@ def _change(verb: str, name: str, change: Change, output: Output) -> None:
     if not change.dry_run:
         change.confirm(f"{verb} {_blast(detail)}")
         plan = client.post(job_path(job.id, verb), body.but(dry_run=False), ChangeReport)
-    if output.form in ("table", "wide"):
-        sys.stdout.write(f"{plan.sentence or f'{verb} {job.id}'}\n")
-    else:
+    if output.form not in ("table", "wide"):
         output.one("change-report", plan, [Column("job", lambda _: job.id)])
+    elif change.dry_run:
+        sys.stdout.write(f"would {verb} {_blast(detail)}\n")
+    else:
+        sys.stdout.write(f"{plan.sentence or f'{verb} {job.id}'}\n")
     if change.dry_run:
-        say(f"would {verb} {_blast(detail)}\ndry run at log index {plan.index}: nothing was changed")
+        say(f"dry run at log index {plan.index}: nothing was changed")
 
 
 def _blast(detail: JobDetail) -> str:

@@ -18,7 +18,7 @@ ENDED: Final = frozenset({"finished", "failed", "cancelled"})
 """States of a job that only a person leaves."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d)")
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d)")
 _LONGEST_S: Final = 366 * 86_400.0
 
 
@@ -33,7 +33,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic in new
         text = str(value).strip().lower().replace(" ", "")
         parts = _PART.findall(text)
         if not parts or "".join(number + unit for number, unit in parts) != text:
-            hint = f"write a unit: {text}s or {text}m" if text.isdigit() else "write it as 90s, 10m, 2h or 1h30m"
+            hint = f"write a unit: {text}s or {text}m" if text.isascii() and text.isdigit() else "write it as 90s, 10m, 2h or 1h30m"
             self.fail(f"{value!r} is not a duration; {hint}", param, ctx)
         total = sum(float(number) * _UNITS[unit] for number, unit in parts)
         if total > _LONGEST_S:
