@@ -17,7 +17,7 @@ from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import SIZE, Board, Phase
 
 TINY = ("--dim=32", "--layers=2", "--heads=4", "--key-heads=2", "--hidden=64", "--seq-len=16", "--global-batch=8")
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 _WARM = Path(__file__).parent / "training_warm.py"
 
 

@@ -1,7 +1,8 @@
 """The directory of checkpoints on disk: looking, checksumming, publishing, deleting.
 
 Durability is the order of syncs: files, then the staging directory, then the rename, then the parent directory. A crash
-between any two leaves either the old state or the new one. Deleting removes the manifest first, for the same reason.
+between any two leaves either the old state or the new one. Deleting begins with a
+rename out of sight, for the same reason.
 """
 
 import os
@@ -106,8 +107,14 @@ def publish(staging: Path, final: Path, epoch: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a directory; cut at any point, what is left does not look complete."""
-    (path / MANIFEST_NAME).unlink(missing_ok=True)
+    """Deletes a directory. Cut at any point, what is left neither looks published nor loses its owner."""
+    step = step_of(path.name)
+    if step is not None:
+        aside = path.parent / torn_name(step, 0)
+        if aside.exists():
+            shutil.rmtree(aside)
+        path.rename(aside)
+        path = aside
     shutil.rmtree(path)
 
 

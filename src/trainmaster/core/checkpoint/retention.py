@@ -6,8 +6,8 @@ no checkpoint: it does not count as one of the `keep` (else a torn newest one wo
 removed, because it was never published. The staging directory of the save in flight is not touched, nor one of a newer
 membership: whoever decides here may be a process that was replaced and does not know it yet.
 
-The decision is pure; who carries it out removes the manifest of a directory first, so that a deletion cut half-way
-leaves no directory that still looks complete.
+The decision is pure; who carries it out renames a directory out of sight first, so that a deletion cut half-way leaves
+nothing that still looks complete, and something that the next decision knows as a leftover.
 """
 
 from collections.abc import Iterable
