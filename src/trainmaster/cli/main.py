@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("trainmaster.cli.agent:agent", "Run the agent of a host."),
     "completion": ("trainmaster.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("trainmaster.cli.config:config", "Show the settings and where they come from."),
+    "down": ("trainmaster.cli.up:down", "End a fleet of local processes."),
     "event": ("trainmaster.cli.event:event", "Read the log of events."),
     "explain": ("trainmaster.cli.explain:explain", "Explain a reason token."),
     "fleet": ("trainmaster.cli.fleet:fleet", "Look at a fleet file."),
@@ -33,6 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "node": ("trainmaster.cli.host:host", "The same as host."),
     "server": ("trainmaster.cli.server:server", "Run the server."),
     "status": ("trainmaster.cli.status:status", "Show what needs a person, hosts, jobs and the server."),
+    "up": ("trainmaster.cli.up:up", "Start a fleet of local processes."),
     "version": ("trainmaster.cli.version:version", "Print the version."),
 }
 

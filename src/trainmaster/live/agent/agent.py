@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any, Final
 
+import msgspec
+
 from trainmaster import __version__
 from trainmaster.core.agent.journal import Entry, Line
 from trainmaster.core.agent.wire import Heartbeat, Instruction, Query, Register, Registered
@@ -49,10 +51,16 @@ FLUSH_S: Final = 1.0
 Numbers = dict[str, int | float | str]
 
 
+class _ServerFile(msgspec.Struct):
+    """The part of `server.json` that an agent needs."""
+
+    url: str
+
+
 class AgentSettings(Value):
     host: HostId
     server: str
-    """URL; or, if it begins with `@`, the path of a file that holds the URL and is read at each connect."""
+    """URL; or `@` and the path of the server's own `server.json`, which is read at each connect."""
     token: str
     address: str
     host_dir: str
@@ -60,11 +68,11 @@ class AgentSettings(Value):
     jobs_dir: str
 
     def url(self) -> str:
-        """Raises `OSError` if the file that should hold it can't be read."""
+        """Raises `OSError` if the server's file is not there, which it is only while the server runs."""
         if not self.server.startswith("@"):
             return self.server
-        with open(self.server[1:]) as file:
-            return file.read().strip()
+        with open(self.server[1:], "rb") as file:
+            return msgspec.json.decode(file.read(), type=_ServerFile).url
 
 
 class Agent:

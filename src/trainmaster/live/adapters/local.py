@@ -1,0 +1,333 @@
+"""Local fleets: hosts that are processes of one machine.
+
+`up` starts a *nanny*, and the nanny starts a server and an agent for each host and starts again what ends. What a host
+has is a directory (its disk), a directory on the memory file system (its memory: gone means rebooted) and the processes
+that are named in the latter. So a host can be killed as by a power cut (`kill_host`) and comes back as after a boot.
+
+Every process is recorded by id and start time, so that `down` ends exactly what was started, whatever happened since.
+
+    STATE/run/plan.json        what was asked for
+    STATE/run/NAME.json        a process: nanny, server, agent-HOST
+    STATE/run/NAME.log         what it said
+    STATE/hosts/HOST           the disk of a host
+    STATE/jobs                 what all hosts share
+    /dev/shm/trainmaster-FLEET-HASH/HOST     the memory of a host
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.time import Duration
+from trainmaster.core.base.value import Value, decode, encode
+from trainmaster.live.agent.files import read_or_none, write_whole
+from trainmaster.live.agent.processes import ProcessName, is_alive, kill_group, name_of, send, wait_gone
+from trainmaster.live.agent.talk import RunningGroup
+from trainmaster.live.fleetfile import load
+from trainmaster.ports.errors import UserError
+
+MEMORY: Final = Path("/dev/shm")
+UP_TIMEOUT_S: Final = 60.0
+AGENT_GRACE_S: Final = 6.0
+"""An agent gives workers two seconds and its last reports one."""
+SERVER_GRACE_S: Final = 8.0
+
+Say = Callable[[str], None]
+
+
+class LocalPlan(Value):
+    """What a nanny keeps running."""
+
+    fleet: str
+    fleet_file: str
+    hosts: tuple[HostId, ...]
+    memory_root: str
+    reboot: Duration
+
+
+class AlreadyUp(Exception):
+    """A nanny runs for this state directory."""
+
+
+def _run_dir(state: Path) -> Path:
+    return state / "run"
+
+
+def record(state: Path, name: str) -> Path:
+    return _run_dir(state) / f"{name}.json"
+
+
+def log_of(state: Path, name: str) -> Path:
+    return _run_dir(state) / f"{name}.log"
+
+
+def agent_of(host: HostId) -> str:
+    return f"agent-{host}"
+
+
+def host_dir(state: Path, host: HostId) -> Path:
+    return state / "hosts" / host
+
+
+def memory_dir(plan: LocalPlan, host: HostId) -> Path:
+    return Path(plan.memory_root, host)
+
+
+def process_of(state: Path, name: str) -> ProcessName | None:
+    """The recorded process of this name, if it still runs."""
+    data = read_or_none(record(state, name))
+    if data is None:
+        return None
+    found = decode(data, ProcessName)
+    return found if is_alive(found) else None
+
+
+def plan_of(state: Path) -> LocalPlan | None:
+    data = read_or_none(record(state, "plan"))
+    return None if data is None else decode(data, LocalPlan)
+
+
+def make_plan(state: Path, fleet_file: Path) -> LocalPlan:
+    """Raises `trainmaster.live.tomlfile.FileError`."""
+    file = load(fleet_file)
+    mark = hashlib.sha256(str(state).encode()).hexdigest()[:8]
+    return LocalPlan(
+        fleet=file.fleet.name,
+        fleet_file=str(fleet_file.absolute()),
+        hosts=tuple(host.id for host in file.fleet.hosts),
+        memory_root=str(MEMORY / f"trainmaster-{file.fleet.name}-{mark}"),
+        reboot=file.reboot,
+    )
+
+
+def spawn(state: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    """Starts one of our own processes in a session of its own, and records it."""
+    with log_of(state, name).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    started = name_of(process.pid)
+    assert started is not None, "a child that nobody reaped has gone"
+    write_whole(record(state, name), encode(started))
+    return process
+
+
+@contextlib.contextmanager
+def _locked(state: Path) -> Iterator[None]:
+    """One `up` or `down` at a time. Raises `UserError`."""
+    try:
+        _run_dir(state).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (_run_dir(state) / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except PermissionError as error:
+        raise UserError(f"can't use {state}", str(error), "choose another directory with --state") from error
+
+
+def prepare(state: Path, fleet_file: Path) -> LocalPlan:
+    """Makes the directories and the plan. Raises `AlreadyUp`, or `UserError` if leftovers of a crash are in the way."""
+    plan = make_plan(state, fleet_file)
+    if process_of(state, "nanny") is not None:
+        raise AlreadyUp
+    old = plan_of(state)
+    if old is not None:  # the nanny was killed; what it left must not be counted as the new fleet's
+        _end_everything(state, old)
+    write_whole(record(state, "plan"), encode(plan))
+    return plan
+
+
+def up(state: Path, fleet_file: Path, say: Say) -> LocalPlan:
+    """Starts a fleet and returns when all its hosts are ready. `say` gets one line for each change.
+    Raises `AlreadyUp`, `UserError` or `trainmaster.live.tomlfile.FileError`."""
+    state = state.absolute()
+    with _locked(state):
+        plan = prepare(state, fleet_file)
+        nanny = spawn(state, "nanny", ["trainmaster.live.adapters.nanny", str(state)])
+    wait_ready(state, plan, say, lambda: nanny.poll() is None)
+    return plan
+
+
+def wait_ready(state: Path, plan: LocalPlan, say: Say, goes_on: Callable[[], bool]) -> None:
+    """Waits until the server answers and every host of the plan is ready. Raises `UserError`."""
+    deadline = time.monotonic() + UP_TIMEOUT_S
+    said = ""
+    while True:
+        found = _ready_hosts(state)
+        told = "waiting for the server" if found is None else f"{len(found)} of {len(plan.hosts)} hosts ready"
+        if told != said:
+            say(told)
+            said = told
+        if found is not None and set(plan.hosts) <= found:
+            return
+        if not goes_on() or time.monotonic() > deadline:
+            missing = [host for host in plan.hosts if host not in (found or ())]
+            raise UserError(
+                f"the fleet {plan.fleet} did not come up",
+                f"{told}; missing: {', '.join(missing)}",
+                f"look into {_run_dir(state)}/*.log, then: trainmaster down --state {state}",
+            )
+        time.sleep(0.05)
+
+
+class _ServerFile(msgspec.Struct):
+    """The part of the server's own file that is needed here."""
+
+    url: str
+    pid: int
+
+
+def server_url(state: Path) -> str | None:
+    """Where the server of this state directory listens; None while it does not."""
+    data = read_or_none(state / "server.json")
+    return None if data is None else msgspec.json.decode(data, type=_ServerFile).url
+
+
+def _ready_hosts(state: Path) -> set[HostId] | None:
+    import httpx
+
+    from trainmaster.live.server.resources import Hosts
+
+    url = server_url(state)
+    token = read_or_none(state / "tokens" / "viewer.token")
+    if url is None or token is None:
+        return None
+    headers = {"Authorization": f"Bearer {token.decode().strip()}"}
+    try:
+        answer = httpx.get(f"{url}/v1/hosts", headers=headers, timeout=2.0, trust_env=False)
+        answer.raise_for_status()
+    except httpx.HTTPError:
+        return None  # not yet; the deadline of the caller decides when that is a failure
+    hosts = decode(answer.content, Hosts).items
+    return {host.id for host in hosts if host.state == "ready" and host.connected}
+
+
+def down(state: Path, say: Say) -> bool:
+    """Ends everything that `up` started and removes its memory; logs stay. False if nothing ran. Raises `UserError`."""
+    state = state.absolute()
+    if plan_of(state) is None:
+        return False
+    with _locked(state):
+        plan = plan_of(state)
+        if plan is None:
+            return False
+        say(f"ending {len(plan.hosts)} hosts")
+        _end_everything(state, plan)
+    return True
+
+
+def _end_everything(state: Path, plan: LocalPlan) -> None:
+    """The nanny first, so that nothing is started again; then agents with their workers, then the server."""
+    _end(state, ("nanny",), signal.SIGKILL, 5.0)
+    _end(state, tuple(agent_of(host) for host in plan.hosts), signal.SIGTERM, AGENT_GRACE_S)
+    for host in plan.hosts:
+        for name in _end_workers(memory_dir(plan, host)):
+            wait_gone((name,), 5.0)
+    _end(state, ("server",), signal.SIGTERM, SERVER_GRACE_S)
+    shutil.rmtree(plan.memory_root, ignore_errors=True)
+    if os.path.exists(plan.memory_root):
+        raise UserError(f"{plan.memory_root} can't be removed", "something still writes there", "try again")
+    record(state, "plan").unlink(missing_ok=True)
+
+
+def _end(state: Path, names: tuple[str, ...], number: int, grace_s: float) -> None:
+    running = tuple(process for name in names if (process := process_of(state, name)) is not None)
+    for process in running:
+        send(process, number)
+        send(process, signal.SIGCONT)  # a paused one must be able to obey
+    for process in wait_gone(running, grace_s):
+        send(process, signal.SIGKILL)
+    left = wait_gone(running, 5.0)
+    if left:
+        pids = ", ".join(str(process.pid) for process in left)
+        raise UserError(f"processes {pids} do not end", "they were sent SIGKILL", "try again later")
+    for name in names:
+        record(state, name).unlink(missing_ok=True)
+
+
+def _workers_in(memory: Path) -> tuple[list[ProcessName], list[ProcessName]]:
+    """(keepers, leaders of worker groups) that the memory of a host names."""
+    keepers = [decode(path.read_bytes(), ProcessName) for path in memory.glob("attempts/*/keeper.json")]
+    groups = [decode(path.read_bytes(), RunningGroup) for path in memory.glob("attempts/*/epoch-*/group.json")]
+    return keepers, [worker.process for group in groups for worker in group.workers]
+
+
+def _end_workers(memory: Path) -> list[ProcessName]:
+    """SIGKILL for keepers and workers; who was sent it."""
+    keepers, leaders = _workers_in(memory)
+    for keeper in keepers:
+        send(keeper, signal.SIGKILL)
+    for leader in leaders:
+        kill_group(leader)
+    return [*keepers, *leaders]
+
+
+# --- chaos: what demonstrations and tests do to local hosts ---
+
+
+def _plan_for(state: Path, host: HostId) -> LocalPlan:
+    plan = plan_of(state)
+    if plan is None:
+        raise UserError(f"no fleet runs in {state}", "there is no plan", "start one: trainmaster up FLEET")
+    if host not in plan.hosts:
+        raise UserError(
+            f"{host} is no host of {plan.fleet}", "it is not in the plan", "look at: trainmaster fleet show"
+        )
+    return plan
+
+
+def kill_host(state: Path, host: HostId) -> None:
+    """Cuts the power: agent, keepers and workers of the host die at once, its memory and its disk are gone. The nanny
+    boots it again after the fleet's `reboot_s`. Raises `UserError`."""
+    plan = _plan_for(state, host)
+    memory = memory_dir(plan, host)
+    gone = memory.with_name(f".{host}-{os.getpid()}-{time.monotonic_ns()}")
+    with contextlib.suppress(FileNotFoundError):
+        memory.rename(gone)  # first, so that the nanny sees a host without memory, not an agent that crashed
+    agent = process_of(state, agent_of(host))
+    if agent is not None:
+        send(agent, signal.SIGKILL)
+    killed = _end_workers(gone)
+    wait_gone((*killed, *([agent] if agent is not None else [])), 5.0)
+    shutil.rmtree(gone, ignore_errors=True)
+    shutil.rmtree(host_dir(state, host), ignore_errors=True)
+
+
+def pause_host(state: Path, host: HostId) -> None:
+    """Stops the agent in its tracks (SIGSTOP): connected and silent. Workers run on. Raises `UserError`."""
+    _signal_agent(state, host, signal.SIGSTOP)
+
+
+def resume_host(state: Path, host: HostId) -> None:
+    """Lets a paused agent go on. Raises `UserError`."""
+    _signal_agent(state, host, signal.SIGCONT)
+
+
+def kill_agent(state: Path, host: HostId) -> None:
+    """Crashes the agent alone; workers run on and the nanny starts it again at once. Raises `UserError`."""
+    _signal_agent(state, host, signal.SIGKILL)
+
+
+def _signal_agent(state: Path, host: HostId, number: int) -> None:
+    _plan_for(state, host)
+    agent = process_of(state, agent_of(host))
+    if agent is None or not send(agent, number):
+        raise UserError(f"the agent of {host} does not run", "the host may be rebooting", "try again in a moment")
+
+
+def kill_server(state: Path) -> None:
+    """Crashes the server; the nanny starts it again at once. Raises `UserError`."""
+    server = process_of(state, "server")
+    if server is None or not send(server, signal.SIGKILL):
+        raise UserError(f"no server runs in {state}", "it may be restarting", "try again in a moment")
