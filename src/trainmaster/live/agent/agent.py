@@ -36,6 +36,7 @@ from trainmaster.core.recovery.events import EffectEnded, Outcome
 from trainmaster.live.agent import verify
 from trainmaster.live.agent.attempt import EffectFailed, HostAttempt, NotRun, load_prepared
 from trainmaster.live.agent.files import now, read_or_none, tail, write_whole
+from trainmaster.live.agent.group import Group
 from trainmaster.live.agent.journal_file import JournalFile
 from trainmaster.live.agent.outbox import Outbox
 from trainmaster.live.agent.paths import HostPaths
@@ -92,6 +93,8 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing = asyncio.Lock()
         self._ending = asyncio.Event()
+        self._launching = asyncio.Event()
+        """There may be a board to look at."""
 
     def _boot(self) -> BootId:
         """The boot id. It lies in memory that a reboot clears, so it is new exactly after one."""
@@ -165,20 +168,22 @@ class Agent:
 
     async def _watch(self) -> None:
         while True:
-            for attempt in self.attempts.values():
-                for group in attempt.groups.values():
-                    group.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            speaking = [group for group in self._groups() if group.speaks()]
+            for group in speaking:
+                group.look()
+            if speaking:
+                await asyncio.sleep(LOOK_EVERY_S)
+            else:
+                self._launching.clear()
+                await self._launching.wait()
+
+    def _groups(self) -> list[Group]:
+        return [group for attempt in self.attempts.values() for group in attempt.groups.values()]
 
     # --- what the session asks ---
 
     def registration(self) -> Register:
-        living = [
-            (attempt.id, epoch)
-            for attempt in self.attempts.values()
-            for epoch, group in attempt.groups.items()
-            if group.living()
-        ]
+        living = tuple((group.attempt, group.epoch) for group in self._groups() if group.living())
         return Register(
             host=self.host,
             session=self.session.id,
@@ -186,14 +191,14 @@ class Agent:
             address=self.settings.address,
             version=__version__,
             pid=os.getpid(),
-            attempts=tuple(living),
+            attempts=living,
         )
 
     def welcomed(self, registered: Registered) -> None:
         self._start(self._store(self.journal.see_lease(registered.lease), sync=True))
 
     def heartbeat(self) -> Heartbeat:
-        groups = [group for attempt in self.attempts.values() for group in attempt.groups.values() if group.living()]
+        groups = [group for group in self._groups() if group.living()]
         return Heartbeat(
             host=self.host, session=self.session.id, at=now(), groups=tuple(group.progress() for group in groups)
         )
@@ -295,7 +300,7 @@ class Agent:
                 port = await self._attempt(effect.attempt).reserve(effect, self.settings.address)
                 return "", {"port": port}
             case LaunchWorkers():
-                await self._attempt(effect.attempt).launch(effect)
+                await self._attempt(effect.attempt).launch(effect, self._launching.set)
             case AskWorkers():
                 self._attempt(effect.attempt).ask(effect)
             case StopWorkers():

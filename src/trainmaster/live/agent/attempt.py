@@ -221,8 +221,9 @@ class HostAttempt:
         except (OSError, KeeperGone) as error:
             raise EffectFailed(f"can't reserve a port on {address}: {error}") from error
 
-    async def launch(self, effect: LaunchWorkers) -> None:
-        """Raises `NotRun` or `EffectFailed`."""
+    async def launch(self, effect: LaunchWorkers, has_boards: Callable[[], None]) -> None:
+        """Starts an epoch; calls `has_boards` as soon as there are boards to look at.
+        Raises `NotRun` or `EffectFailed`."""
         try:
             link = await self._connected()
             status = await link.warm
@@ -234,6 +235,7 @@ class HostAttempt:
             group.make_boards(range(effect.first_rank, effect.first_rank + effect.ranks))
             self.paths.logs(self.id).mkdir(parents=True, exist_ok=True)
             self.groups[effect.epoch] = group
+            has_boards()
             await self._launch_group(link, group, effect)
         except (OSError, KeeperGone) as error:
             raise EffectFailed(f"can't launch: {error}") from error

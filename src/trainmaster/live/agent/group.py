@@ -50,11 +50,14 @@ class Group:
     def reading(self, rank: int) -> Reading:
         return self.boards[rank].read()
 
+    def speaks(self) -> bool:
+        """Whether rank 0, which speaks for the epoch, runs here."""
+        return 0 in self.boards and not self.told.has_exited(0)
+
     def look(self) -> None:
-        """Tells what is new on the board of rank 0, if it is here. Cheap when nothing moved."""
-        board = self.boards.get(0)
-        if board is None or self.told.has_exited(0):
-            return
+        """Tells what is new on the board of rank 0. Cheap when nothing moved."""
+        assert self.speaks()
+        board = self.boards[0]
         sequence = board.integer("sequence")
         if sequence != self._sequence:
             self._sequence = sequence
