@@ -20,7 +20,6 @@ import hashlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -112,16 +111,32 @@ def make_plan(state: Path, fleet_file: Path) -> LocalPlan:
     )
 
 
-def spawn(state: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-    """Starts one of our own processes in a session of its own, and records it."""
-    with log_of(state, name).open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-    started = name_of(process.pid)
+def spawn(state: Path, name: str, arguments: list[str]) -> ProcessName:
+    """Starts one of our own processes in a session of its own, and records it. It may outlive us, so no object of
+    ours stands for it (a `Popen` would complain)."""
+    log = (str(log_of(state, name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", *arguments],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, *log),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    started = name_of(pid)
     assert started is not None, "a child that nobody reaped has gone"
     write_whole(record(state, name), encode(started))
-    return process
+    return started
+
+
+def runs(process: ProcessName) -> bool:
+    """Whether a process runs; collects it if it was our child and has ended."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return is_alive(process)
 
 
 @contextlib.contextmanager
@@ -155,7 +170,7 @@ def up(state: Path, fleet_file: Path, say: Say) -> LocalPlan:
     with _locked(state):
         plan = prepare(state, fleet_file)
         nanny = spawn(state, "nanny", ["trainmaster.live.adapters.nanny", str(state)])
-    wait_ready(state, plan, say, lambda: nanny.poll() is None)
+    wait_ready(state, plan, say, lambda: runs(nanny))
     return plan
 
 
@@ -252,6 +267,8 @@ def _end(state: Path, names: tuple[str, ...], number: int, grace_s: float) -> No
     if left:
         pids = ", ".join(str(process.pid) for process in left)
         raise UserError(f"processes {pids} do not end", "they were sent SIGKILL", "try again later")
+    for process in running:
+        runs(process)
     for name in names:
         record(state, name).unlink(missing_ok=True)
 

@@ -9,7 +9,6 @@ started again finds what runs by the records and looks after it.
 The nanny ends nothing: SIGTERM ends only itself, and `down` ends the rest.
 """
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from trainmaster.core.base.time import in_seconds
 from trainmaster.live.adapters import local
 from trainmaster.live.adapters.local import LocalPlan
 from trainmaster.live.agent.files import write_whole
-from trainmaster.live.agent.processes import ProcessName, is_alive
+from trainmaster.live.agent.processes import ProcessName
 from trainmaster.live.server.tokens import agent_token, load_or_make
 
 LOOK_EVERY_S: Final = 0.05
@@ -36,7 +35,6 @@ class Ward:
     def __init__(self, state: Path, name: str, arguments: list[str]) -> None:
         self.state, self.name, self._arguments = state, name, arguments
         self._process: ProcessName | None = local.process_of(state, name)
-        self._child: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._wait_s = FIRST_WAIT_S
         self._due_s = 0.0
@@ -54,9 +52,7 @@ class Ward:
             self._start(now_s)
 
     def _runs(self) -> bool:
-        if self._child is not None and self._child.poll() is not None:
-            return False
-        return self._process is not None and is_alive(self._process)
+        return self._process is not None and local.runs(self._process)
 
     def _delay_s(self, now_s: float, lost_power: bool, reboot_s: float) -> float:
         if lost_power:
@@ -69,8 +65,7 @@ class Ward:
         return wait_s
 
     def _start(self, now_s: float) -> None:
-        self._child = local.spawn(self.state, self.name, self._arguments)
-        self._process = local.process_of(self.state, self.name)
+        self._process = local.spawn(self.state, self.name, self._arguments)
         self._started_s, self._ran = now_s, True
 
 

@@ -1,0 +1,143 @@
+"""A local fleet with the real server: up, a job, chaos, down."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.agent_host import eventually
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.value import decode, encode
+from trainmaster.core.scheduling.request import JobSpec
+from trainmaster.live.adapters import local
+from trainmaster.live.agent.files import read_or_none
+from trainmaster.live.agent.processes import is_alive
+from trainmaster.live.server.resources import HostView, Jobs, JobSubmission
+from trainmaster.ports.errors import UserError
+
+pytestmark = pytest.mark.real
+
+FLEET = """
+schema = "trainmaster.fleet/v1"
+name = "test"
+
+[[cluster]]
+name = "desk"
+fabric = "loopback"
+
+[[cluster.hosts]]
+list = "h[1-2]"
+platform = "laptop"
+
+[agents]
+heartbeat_s = 0.2
+reboot_s = 0.3
+"""
+HOST = HostId("h1")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """A fleet that is up. After the test nothing of it is left."""
+    directory = Path(tempfile.mkdtemp(prefix="trainmaster-test-"))
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    plan = local.up(directory, tmp_path / "fleet.toml", lambda _: None)
+    yield directory
+    names = ("nanny", "server", *map(local.agent_of, plan.hosts))
+    running = [process for name in names if (process := local.process_of(directory, name)) is not None]
+    assert local.down(directory, lambda _: None)
+    assert not local.down(directory, lambda _: None)
+    assert not [process for process in running if is_alive(process)]
+    assert not os.path.exists(plan.memory_root)
+    assert (directory / "run" / "nanny.log").exists()
+    shutil.rmtree(directory)
+
+
+def call(state: Path, method: str, path: str, body: bytes | None = None) -> bytes:
+    """A request to the present server; waits while it is away."""
+    deadline = time.monotonic() + 20
+    token = (state / "tokens" / "operator.token").read_text().strip()
+    while True:
+        try:
+            url = eventually(lambda: local.server_url(state))
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            answer = httpx.request(method, url + path, content=body, headers=headers, timeout=5, trust_env=False)
+            assert answer.status_code < 300, answer.text
+            return answer.content
+        except httpx.TransportError:
+            assert time.monotonic() < deadline, "the server stays away"
+            time.sleep(0.05)
+
+
+def host_view(state: Path, host: HostId = HOST) -> HostView:
+    return decode(call(state, "GET", f"/v1/hosts/{host}"), HostView)
+
+
+def boot(state: Path) -> bytes | None:
+    plan = local.plan_of(state)
+    assert plan is not None
+    return read_or_none(local.memory_dir(plan, HOST) / "boot")
+
+
+def test_killed_host_reboots_and_returns(state: Path) -> None:
+    """1. A host loses its power. 2. After its reboot time it has another boot id and is verified and ready again."""
+    first = host_view(state)
+    local.kill_host(state, HOST)
+    eventually(lambda: boot(state) not in (None, first.boot.encode()))
+    again = eventually(
+        lambda: view if (view := host_view(state)).state == "ready" and view.boot != first.boot else None
+    )
+    assert again.connected
+
+
+def test_crashed_agent_returns_in_the_same_boot(state: Path) -> None:
+    """1. The agent alone is killed. 2. The nanny starts it again and the host keeps its boot."""
+    before = local.process_of(state, "agent-h1")
+    first = host_view(state)
+    local.kill_agent(state, HOST)
+    eventually(lambda: local.process_of(state, "agent-h1") not in (None, before))
+    eventually(lambda: host_view(state).connected)
+    assert host_view(state).boot == first.boot
+
+
+def test_crashed_server_returns_with_its_fleet(state: Path) -> None:
+    """1. The server is killed. 2. The nanny starts it again; the hosts come back by themselves."""
+    before = local.process_of(state, "server")
+    local.kill_server(state)
+    eventually(lambda: local.process_of(state, "server") not in (None, before))
+    eventually(lambda: host_view(state).connected)
+
+
+def test_job_runs_on_two_hosts(state: Path) -> None:
+    """1. A job of two hosts is submitted. 2. Its ranks run with the right environment, and it finishes."""
+    spec = JobSpec(
+        name="hello",
+        command=("python", "-c", "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"),
+        hosts=2,
+        workdir=str(state),
+    )
+    call(state, "POST", "/v1/jobs", encode(JobSubmission(spec=spec)))
+    job = eventually(lambda: next(iter(finished_jobs(state)), None))
+    assert job == "finished"
+    assert call(state, "GET", "/v1/jobs/hello/logs?rank=1") == b"rank 1 of 2\n"
+
+
+def finished_jobs(state: Path) -> list[str]:
+    jobs = decode(call(state, "GET", "/v1/jobs?all=1"), Jobs).items
+    return [job.state for job in jobs if job.state in ("finished", "failed", "cancelled")]
+
+
+def test_up_twice_and_chaos_without_a_fleet(state: Path, tmp_path: Path) -> None:
+    """1. A second `up` says that it is up. 2. A host that is not in the plan, and a directory without a fleet, are
+    refused in words."""
+    with pytest.raises(local.AlreadyUp):
+        local.up(state, tmp_path / "fleet.toml", lambda _: None)
+    with pytest.raises(UserError, match="h9 is no host of test"):
+        local.kill_host(state, HostId("h9"))
+    with pytest.raises(UserError, match="no fleet runs"):
+        local.kill_host(tmp_path, HOST)
