@@ -1,7 +1,7 @@
 """Seeds of dense faults against the engine: after every event all invariants hold, a restored engine equals the live
 one byte for byte, and once faults stop every job ends.
 
-A failure prints the one command that replays it: TRAINMASTER_SEED=N python -m pytest tests/sim/test_seeds.py -k one_seed
+A failure prints the command that replays it: TRAINMASTER_SEED=N python -m pytest tests/sim/test_seeds.py -k one_seed
 """
 
 import os
@@ -199,7 +199,7 @@ def check_end(run: Run) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_seed_of_faults(seed: int) -> None:
     """1. Three jobs on nine hosts. 2. Hosts die and return, agents restart, workers are killed, the server goes away,
-    people drain, resume, requeue and cancel. 3. Every invariant holds after every event. 4. Faults stop. 5. All ends."""
+    people drain, resume, requeue and cancel. 3. Every invariant holds after every event. 4. Faults stop. 5. All end."""
     run = Run(seed)
     try:
         run.play()

@@ -223,6 +223,7 @@ _WAKES: Mapping[str, Callable[[Step, str], None]] = {
     "host": _on_host(hosts.deadline_passed),
     "reconnect": _on_host(hosts.reconnect_passed),
     "drain": _on_host(handover.evict_deadline),
+    "clean": _on_host(hosts.clean_overdue),
     "settle": _on_attempt(interrupt.settled),
     "form": _on_attempt(interrupt.form_overdue),
     "yield": _on_attempt(handover.yield_overdue),

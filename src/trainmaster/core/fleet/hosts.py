@@ -17,6 +17,7 @@ from trainmaster.core.fleet.events import (
     ResumeRequested,
 )
 from trainmaster.core.fleet.lifecycle import (
+    CLEAN_DEADLINE,
     DEADLINES,
     HOST_MACHINE,
     RECONNECT_GRACE,
@@ -81,7 +82,8 @@ def registered(step: Step, event: AgentRegistered) -> None:
     for attempt, _ in event.attempts:
         if host.allocation != attempt and not _releasing(step, host, attempt):
             step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=attempt))
-    if host.state in (HostState.EXPECTED, HostState.OUT_FAILED):
+    free_of_holds = host.state is HostState.OUT_PLANNED and not host.holds  # resumed while its agent was away
+    if host.state in (HostState.EXPECTED, HostState.OUT_FAILED) or free_of_holds:
         verify(step, host, "its agent registered")
     if host.allocation is not None:
         step.signal("host-kept", host.id, host.allocation)
@@ -160,6 +162,7 @@ def lose(step: Step, host: Host, how: str) -> None:
     move(step, host, HostState.OUT_FAILED, Reason(token=Token.HOST_LOST, sentence=how))
     step.unwake(f"reconnect/{host.id}")
     step.unwake(f"drain/{host.id}")
+    step.unwake(f"clean/{host.id}")
     if attempt is not None:
         step.signal("host-lost", host.id, attempt)
 
@@ -174,7 +177,19 @@ def let_go(step: Step, host: Host) -> None:
     """The attempt needs this host no longer; it is free when it is clean."""
     assert host.allocation is not None, host.id
     host.role = "releasing"
+    clean_soon(step, host)
     step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=host.allocation))
+
+
+def clean_soon(step: Step, host: Host) -> None:
+    """What an attempt leaves behind has to be gone in time."""
+    step.wake(f"clean/{host.id}", after(step.now, CLEAN_DEADLINE))
+
+
+def clean_overdue(step: Step, name: HostId) -> None:
+    host = step.state.hosts[name]
+    assert host.role in ("stopping", "releasing"), (name, host.role)
+    lose(step, host, f"what ran there was not cleaned up within {in_seconds(CLEAN_DEADLINE):g} s")
 
 
 def released(step: Step, effect: ReleaseAttempt, event: EffectEnded) -> None:
@@ -184,6 +199,7 @@ def released(step: Step, effect: ReleaseAttempt, event: EffectEnded) -> None:
         return
     if host.allocation == effect.attempt:
         host.allocation, host.role = None, ""
+        step.unwake(f"clean/{host.id}")
     if host.state is HostState.DRAINING and host.allocation is None:
         leave(step, host)
     elif host.state is HostState.VERIFYING:
@@ -201,11 +217,14 @@ def leave(step: Step, host: Host) -> None:
 def drain(step: Step, event: DrainRequested) -> None:
     for name in event.hosts:
         host = step.state.hosts[name]
-        if host.hold_of(event.by) is None:
-            host.holds = (*host.holds, Hold(owner=event.by, reason=event.reason, since=step.now))
-        if event.evict and event.deadline is not None:
-            host.evict_at = event.deadline
-            step.wake(f"drain/{host.id}", event.deadline)
+        evict_at = event.deadline if event.evict else None
+        held = host.hold_of(event.by)
+        if held is None:
+            held = Hold(owner=event.by, reason=event.reason, since=step.now, evict_at=evict_at)
+            host.holds = (*host.holds, held)
+        elif evict_at is not None:
+            host.holds = tuple(hold.but(evict_at=evict_at) if hold is held else hold for hold in host.holds)
+        _plan_eviction(step, host)
         if host.state is not HostState.READY:
             continue
         move(step, host, HostState.DRAINING, _held(host))
@@ -215,14 +234,22 @@ def drain(step: Step, event: DrainRequested) -> None:
             step.signal("host-draining", host.id, host.allocation)
 
 
+def _plan_eviction(step: Step, host: Host) -> None:
+    """The earliest eviction that a hold asks for counts; with its hold it goes."""
+    host.evict_at = min((hold.evict_at for hold in host.holds if hold.evict_at is not None), default=None)
+    if host.evict_at is None:
+        step.unwake(f"drain/{host.id}")
+    else:
+        step.wake(f"drain/{host.id}", host.evict_at)
+
+
 def resume(step: Step, event: ResumeRequested) -> None:
     for name in event.hosts:
         host = step.state.hosts[name]
         host.holds = tuple(hold for hold in host.holds if hold.owner != event.by)
+        _plan_eviction(step, host)
         if host.holds:
             continue
-        host.evict_at = None
-        step.unwake(f"drain/{host.id}")
         if host.state is HostState.DRAINING:
             move(step, host, HostState.READY, Reason(token=Token.DRAIN_WITHDRAWN, sentence=event.reason))
             if host.allocation is not None:
@@ -252,6 +279,11 @@ def reconnect_passed(step: Step, name: HostId) -> None:
         lose(step, host, f"its agent has been away for {in_seconds(step.now - host.gone_at):.1f} s")
 
 
-def gone_since(host: Host) -> Instant:
-    """When the host was last known to be there."""
-    return host.gone_at if host.gone_at is not None else host.since
+def loss_of(host: Host) -> tuple[Instant, str]:
+    """When the host was last known to be there, and how it was lost; also of one that is back already."""
+    if host.gone_at is not None:
+        how = host.reason.sentence if host.state is HostState.OUT_FAILED else "its agent's connection closed"
+        return host.gone_at, how
+    lost = [chapter for chapter in host.story if chapter.end == HostState.OUT_FAILED.value]
+    assert lost, host.id
+    return lost[-1].at, lost[-1].cause

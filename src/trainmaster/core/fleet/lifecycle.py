@@ -66,6 +66,10 @@ DEADLINES: Final[dict[HostState, Duration]] = {
 }
 """Draining has a long one: a job that may finish first decides how long it takes; a request may set a shorter one."""
 
+CLEAN_DEADLINE: Final = seconds(120)
+"""From the moment an attempt lets go of a host until nothing of it is left there. Killing takes milliseconds; a process
+that hangs in the kernel takes for ever, and the host with it."""
+
 VERIFICATION_TASKS: Final = ("memory", "disk", "shared-memory", "loopback", "python", "jobs-dir")
 
 
@@ -75,6 +79,8 @@ class Hold(Value):
     owner: Owner
     reason: str
     since: Instant
+    evict_at: Instant | None = None
+    """When what still runs on the host is stopped; None: this owner can wait."""
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -101,7 +107,7 @@ class Host(msgspec.Struct, kw_only=True):
     role: str = ""
     """member or spare of the allocation; stopping or releasing when the attempt has let go but it is not clean yet."""
     evict_at: Instant | None = None
-    """A drain with eviction: when what still runs here is stopped."""
+    """The earliest eviction that a hold asks for: when what still runs here is stopped."""
 
     @property
     def id(self) -> HostId:

@@ -18,6 +18,7 @@ from trainmaster.core.base.ids import AttemptId, ClusterId, EffectId, HostId, Jo
 from trainmaster.core.base.machine import Chapter, Machine
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Duration, Instant, seconds
+from trainmaster.core.base.value import Value
 from trainmaster.core.recovery.events import WorkerExited
 
 
@@ -94,6 +95,17 @@ class Epoch(msgspec.Struct, kw_only=True):
     cause: Reason | None = None
 
 
+class Refusal(Value):
+    """A host could not do its part of forming an epoch."""
+
+    at: Instant
+    what: str
+    """The verb: prepare, reserve a store, launch."""
+    detail: str
+    votes: bool
+    """It was tried and failed; an unknown outcome says nothing about what the hosts have in common."""
+
+
 class Handover(msgspec.Struct, kw_only=True):
     """A planned leave: the ranks were asked to save and go."""
 
@@ -121,6 +133,10 @@ class Attempt(msgspec.Struct, kw_only=True):
     exits: dict[str, WorkerExited] = {}
     """Exits of ranks of the present epoch, by rank."""
     store_effect: EffectId | None = None
+    refusals: dict[HostId, Refusal] = {}
+    """Members that could not do their part of forming the present epoch."""
+    unfit: tuple[HostId, ...] = ()
+    """Hosts that could not be prepared as spares: not asked again, or the same host would be asked for ever."""
     launch_effects: tuple[EffectId, ...] = ()
     """Launches of the present epoch without an outcome."""
     handover: Handover | None = None

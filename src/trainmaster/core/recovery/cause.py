@@ -2,7 +2,8 @@
 
 When one rank of a synchronous job dies, all others fail within milliseconds: their connections break. They are loud,
 and they are *echoes*. The rule: a lost host explains everything; else the earliest failure that does not talk about a
-peer; else nothing is known yet, and the engine waits a moment (`SETTLE`) before it goes on without a name. An earliest
+peer; else nothing is known yet, and the engine waits a moment (`SETTLE`) before it goes on without a name. A port that
+was taken looks like trouble with the network and is none: it is told from echoes first. An earliest
 *loud* failure is never taken for the cause as long as something else can explain it. Rejected: a vote of the ranks
 about whom they miss (gloo names an address at best, and the address of the store's host is in every message).
 
@@ -19,14 +20,18 @@ from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.recovery.events import WorkerExited
+from trainmaster.core.recovery.port_conflict import port_conflict
 
 _ECHO: Final = re.compile(
     r"connection (closed by peer|reset by peer|refused|was (closed|reset))|broken pipe|peer closed|"
-    r"connection reset|remote process exited|socket.*(closed|timeout)|recvbytes failed|sendbytes failed|"
-    r"store.*(closed|timeout|lost)|timed out waiting|lost its peers?|DistNetworkError|DistStoreError",
+    r"connection reset|remote process (exited|exiting)|ncclRemoteError|communicator was aborted|"
+    r"collective operation timeout|failed to pass monitoredBarrier|timeout caused pair closure|"
+    r"\bsocket.*(closed|timeout)|recvbytes failed|sendbytes failed|\bstore.*(closed|timeout|lost)|"
+    r"timed out waiting \d+ ?ms for|lost its peers?|DistNetworkError|DistStoreError|Rendezvous\w*Error",
     re.IGNORECASE,
 )
-_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(\.\d+)*\b|\[[^\]]*\]:?\d*", re.IGNORECASE)
+"""What gloo, NCCL, the stores and the rendezvous print when the other side is gone."""
+_CHANGING: Final = re.compile(r"/tmp/[^\s'\"]+|0x[0-9a-f]+|\b\d+(\.\d+)*\b|\[[^\]]*\]:?\d*", re.IGNORECASE)
 
 
 class FirstCause(Value):
@@ -37,12 +42,18 @@ class FirstCause(Value):
     signature: str
     job_fault: bool
     """True: the job answers for it with its restart budget. False: a host did."""
+    hopeless: bool = False
+    """Trying again can't help: the job ends, whatever is left of its budget."""
 
 
 def is_echo(exit: WorkerExited) -> bool:
     """The failure only says that a peer went away."""
-    failure = exit.failure
-    return failure is not None and bool(_ECHO.search(f"{failure.exception} {failure.message}"))
+    text = _text(exit)
+    return bool(_ECHO.search(text)) and port_conflict(text) is None
+
+
+def _text(exit: WorkerExited) -> str:
+    return f"{exit.failure.exception} {exit.failure.message}" if exit.failure is not None else ""
 
 
 def describe(exit: WorkerExited) -> str:
@@ -101,12 +112,14 @@ def _host_lost(gone: list[tuple[HostId, Instant, str]]) -> FirstCause:
 
 def _worker_failed(exit: WorkerExited, failed: int) -> FirstCause:
     killed = exit.signal is not None and (exit.failure is None or not exit.failure.exception)
+    conflict = port_conflict(_text(exit))
+    token = Token.WORKER_KILLED if killed else Token.PORT_TAKEN if conflict is not None else Token.WORKER_EXITED
     sentence = f"rank {exit.rank} on {exit.host} {'was' if killed else 'failed:'} {describe(exit)}"
+    if conflict is not None:
+        sentence = f"rank {exit.rank} on {exit.host} failed: {conflict.sentence()}; the next launch takes another port"
     return FirstCause(
         reason=Reason(
-            token=Token.WORKER_KILLED if killed else Token.WORKER_EXITED,
-            sentence=sentence,
-            numbers={"rank": exit.rank, "host": exit.host, "ranks_failed": failed},
+            token=token, sentence=sentence, numbers={"rank": exit.rank, "host": exit.host, "ranks_failed": failed}
         ),
         at=exit.at,
         host=exit.host,

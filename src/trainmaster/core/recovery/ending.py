@@ -33,6 +33,7 @@ def end(step: Step, attempt: Attempt, state: AttemptState, job_state: JobState, 
             continue
         if gently and host.role == "member":
             host.role = "stopping"
+            hosts.clean_soon(step, host)
             stop_workers(step, attempt, host.id, STOP_GRACE)
         elif host.role != "releasing":
             hosts.let_go(step, host)

@@ -84,7 +84,7 @@ def form(step: Step, attempt: Attempt) -> None:
     assert len(attempt.members) == spec.hosts, (attempt.id, attempt.members)
     number = len(attempt.epochs) + 1
     attempt.epochs.append(Epoch(number=number, hosts=attempt.members, formed_at=step.now))
-    attempt.exits = {}
+    attempt.exits, attempt.refusals = {}, {}
     attempt.launch_effects = ()
     attempt.undecided, attempt.handover, attempt.waiting = False, None, None
     for host in attempt.members:

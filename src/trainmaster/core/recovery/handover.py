@@ -46,9 +46,11 @@ def serve(step: Step, attempt: Attempt) -> None:
     moving = len(draining_members(step, attempt)) if spec.on_drain == "move" else 0
     short = spec.spares + moving - len(attempt.spares)
     if short > 0:
-        add_spares(step, attempt, step.derived.free.nearest(attempt.cluster, short))
+        add_spares(step, attempt, step.derived.free.nearest(attempt.cluster, short, without=attempt.unfit))
     if moving:
         _hand_over(step, attempt)
+    elif attempt.state is AttemptState.RUNNING and attempt.handover is None:
+        attempt.waiting = None  # for a drain that was withdrawn
     short = spec.spares + moving - len(attempt.spares)
     wants = short > 0 or moving > 0 or attempt.waiting is not None
     if wants:
@@ -142,6 +144,6 @@ def evict_deadline(step: Step, name: HostId) -> None:
     if host.state is not HostState.DRAINING or host.allocation is None:
         return
     attempt = step.state.attempts[host.allocation]
-    if attempt.is_live():
+    if attempt.is_live() and host.role == "member":
         sentence = f"{name} is evicted: {host.reason.sentence}"
         leave_for_queue(step, attempt, Reason(token=Token.DEADLINE_PASSED, sentence=sentence))

@@ -14,12 +14,13 @@ from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery import budget
-from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState
+from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal
 from trainmaster.core.recovery.cause import FirstCause, first_cause, undetermined
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.events import EffectEnded, WorkerExited
 from trainmaster.core.recovery.forming import add_spares, form, form_deadline_s, move, overdue
 from trainmaster.core.recovery.membership import next_membership
+from trainmaster.core.recovery.node_check import judge
 from trainmaster.core.scheduling.job import FailureNote, JobState
 from trainmaster.core.scheduling.jobs import note_failure
 from trainmaster.core.step import Step
@@ -51,6 +52,7 @@ def mixed_outcome(step: Step, attempt: Attempt) -> None:
 def host_lost(step: Step, attempt: Attempt, name: HostId) -> None:
     """A host of the attempt counts as failed. Its allocation is gone already."""
     attempt.prepared = tuple(host for host in attempt.prepared if host != name)
+    attempt.unfit = tuple(host for host in attempt.unfit if host != name)
     if name in attempt.spares:
         attempt.spares = tuple(host for host in attempt.spares if host != name)
     elif name in attempt.members:
@@ -72,13 +74,22 @@ def settled(step: Step, attempt: Attempt) -> None:
     has not come back yet: wait until all members are heard or lost."""
     if attempt.undecided and any(host.is_unheard() for host in _members(step, attempt)):
         step.wake(f"settle/{attempt.id}", after(step.now, SETTLE))
+    elif attempt.undecided and attempt.refusals:
+        _decide(step, attempt, _refused(attempt))
     elif attempt.undecided:
         _decide(step, attempt, undetermined(attempt.exits.values(), step.now))
 
 
 def form_overdue(step: Step, attempt: Attempt) -> None:
-    """The epoch did not get to run in time: who has not answered is taken for lost."""
+    """The epoch did not get to run in time: who has not answered is taken for lost, unless it is all of them."""
     late = overdue(step, attempt)
+    detail = f"no answer within {form_deadline_s():g} s"
+    if judge(attempt.members, dict.fromkeys(late, detail)).common:
+        refusal = Refusal(at=step.now, what="form the job", detail=detail, votes=True)
+        attempt.refusals = dict.fromkeys(attempt.members, refusal)
+        _interrupted(step, attempt)
+        _decide(step, attempt, _refused(attempt))
+        return
     for name in late:
         hosts.lose(step, step.state.hosts[name], f"it did not launch its ranks within {form_deadline_s():g} s")
 
@@ -86,31 +97,46 @@ def form_overdue(step: Step, attempt: Attempt) -> None:
 def effect_failed(
     step: Step, attempt: Attempt, effect: PrepareAttempt | ReserveStore | LaunchWorkers, event: EffectEnded
 ) -> None:
-    """A host could not do its part of forming the epoch. It may be the host or the job: the budget decides."""
-    if not attempt.is_live() or attempt.epoch.ended_by:
-        return
+    """A host could not do its part of forming the epoch. It may be the host or the job: the budget decides, except
+    where no host could do it. Whether that is so shows a moment later, so the others are heard first."""
+    attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
     if isinstance(effect, PrepareAttempt):
         if effect.host in attempt.spares:
             attempt.spares = tuple(host for host in attempt.spares if host != effect.host)
-            attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
+            attempt.unfit = (*attempt.unfit, effect.host)
             hosts.let_go(step, step.state.hosts[effect.host])
             return
     elif effect.epoch != attempt.epoch.number:
         return
+    if attempt.epoch.ended_by and not attempt.undecided:
+        return
     what = {PrepareAttempt: "prepare", ReserveStore: "reserve a store", LaunchWorkers: "launch"}[type(effect)]
-    detail = event.detail or event.outcome
-    sentence = f"host {effect.host} could not {what}: {detail}"
-    attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
-    cause = FirstCause(
-        reason=Reason(token=Token.EFFECT_FAILED, sentence=sentence, numbers={"host": effect.host}),
-        at=event.at,
-        host=effect.host,
-        rank=None,
-        signature=f"{what}: {detail}",
-        job_fault=True,
+    attempt.refusals[effect.host] = Refusal(
+        at=event.at, what=what, detail=event.detail or event.outcome, votes=event.outcome == "failed"
     )
     _interrupted(step, attempt)
-    _decide(step, attempt, cause)
+    if not overdue(step, attempt):
+        _decide(step, attempt, _refused(attempt))
+
+
+def _refused(attempt: Attempt) -> FirstCause:
+    """The cause, where hosts could not do their part of forming the epoch."""
+    host, first = next(iter(attempt.refusals.items()))
+    votes = {name: refusal.detail for name, refusal in attempt.refusals.items() if refusal.votes}
+    verdict = judge(attempt.epoch.hosts, votes)
+    sentence = f"host {host} could not {first.what}: {first.detail}"
+    if verdict.common:
+        sentence = f"{verdict.sentence(first.what)}; {host} says: {first.detail}"
+    numbers: dict[str, int | float | str] = {"host": host, "failed": len(attempt.refusals), "hosts": verdict.initial}
+    return FirstCause(
+        reason=Reason(token=Token.EFFECT_FAILED, sentence=sentence, numbers=numbers),
+        at=first.at,
+        host=None if verdict.common else host,
+        rank=None,
+        signature=f"{first.what}: {first.detail}",
+        job_fault=True,
+        hopeless=verdict.common,
+    )
 
 
 def _interrupted(step: Step, attempt: Attempt) -> None:
@@ -120,6 +146,7 @@ def _interrupted(step: Step, attempt: Attempt) -> None:
     attempt.undecided = True
     epoch = attempt.epoch
     epoch.detected_at, epoch.ended_by = step.now, "interrupted"
+    attempt.store_effect = None  # a store of this epoch that is reserved from now on launches nothing
     step.unwake(f"form/{attempt.id}")
     step.unwake(f"yield/{attempt.id}")
     step.wake(f"settle/{attempt.id}", after(step.now, SETTLE))
@@ -128,14 +155,15 @@ def _interrupted(step: Step, attempt: Attempt) -> None:
 
 
 def _judge(step: Step, attempt: Attempt) -> None:
-    gone = [(host.id, hosts.gone_since(host), _how(host)) for host in _members(step, attempt) if host.is_gone()]
+    gone = [(host.id, *hosts.loss_of(host)) for host in _members(step, attempt) if _is_lost(attempt, host)]
     cause = first_cause(gone, attempt.exits.values())
     if cause is not None:
         _decide(step, attempt, cause)
 
 
-def _how(host: Host) -> str:
-    return host.reason.sentence if host.state is HostState.OUT_FAILED else "its agent's connection closed"
+def _is_lost(attempt: Attempt, host: Host) -> bool:
+    """Gone, or gone and back already (a quick reboot): then the attempt has lost its hold on it."""
+    return host.is_gone() or host.allocation != attempt.id
 
 
 def _members(step: Step, attempt: Attempt) -> list[Host]:
@@ -150,6 +178,9 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
     epoch = attempt.epoch
     epoch.decided_at, epoch.failed_at, epoch.cause = step.now, cause.at, cause.reason
     handover, attempt.handover = attempt.handover, None
+    if cause.hopeless:
+        end(step, attempt, AttemptState.FAILED, JobState.FAILED, cause.reason, gently=False)
+        return
     if cause.job_fault and not _within_budget(step, attempt, cause):
         return
     if handover is not None and handover.requeue:
@@ -225,7 +256,7 @@ def reform(step: Step, attempt: Attempt) -> None:
 
 
 def _must_leave(attempt: Attempt, host: Host) -> bool:
-    """Its place is vacant. A lost host that came back may be a spare of the attempt meanwhile: the place stays vacant."""
+    """Its place is vacant. A lost host that came back may be a spare meanwhile: the place stays vacant."""
     return host.allocation != attempt.id or host.role != "member" or host.is_gone()
 
 

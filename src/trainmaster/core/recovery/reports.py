@@ -117,3 +117,4 @@ def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded) -> None:
         forming.store_reserved(step, attempt, event)
     elif isinstance(effect, LaunchWorkers) and effect.epoch == attempt.epoch.number:
         forming.launched(step, attempt, effect)
+        handover.serve(step, attempt)

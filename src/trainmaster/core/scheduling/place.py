@@ -6,7 +6,7 @@ the fullest hole down. Spares come from what is left nearest: same pods first. T
 and rack, so a placement costs what it takes and the number of pods and racks it looks at, not the fleet.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from trainmaster.core.base.ids import ClusterId, HostId, PodId, RackId
 from trainmaster.core.base.reasons import Reason, Token
@@ -60,13 +60,14 @@ class FreeIndex:
     def counts(self) -> dict[ClusterId, int]:
         return {cluster: count for cluster, count in sorted(self._counts.items()) if count}
 
-    def nearest(self, cluster: ClusterId, wanted: int) -> list[HostId]:
-        """Up to `wanted` free hosts, close together, best first."""
+    def nearest(self, cluster: ClusterId, wanted: int, without: Collection[HostId] = ()) -> list[HostId]:
+        """Up to `wanted` free hosts, close together, best first; none of `without`."""
         taken: list[HostId] = []
         for host, _ in self._walk(cluster, wanted):
             if len(taken) == wanted:
                 break
-            taken.append(host)
+            if host not in without:
+                taken.append(host)
         return taken
 
     def place(self, hosts: int, spares: int) -> Placement | Reason:
