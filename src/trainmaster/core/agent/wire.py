@@ -8,7 +8,9 @@
 
 The open stream is the sign of life that is noticed at once: when the agent's process ends, the kernel closes it.
 Reports are numbered from 1 in each session, are kept by the agent until acknowledged and are sent in order; the server
-drops numbers that it has. An effect below the lease that the agent has seen is refused (`not-run`, "stale lease").
+drops numbers that it has. A session that the server does not know (it is a new server, or it found the agent silent
+and closed the stream) is answered with 409: register again, in the same session, and go on with the same numbers.
+An effect below the lease that the agent has seen is refused (`not-run`, "stale lease").
 """
 
 from trainmaster.core.base.ids import AttemptId, BootId, HostId, SessionId

@@ -17,7 +17,9 @@
     GET  /v1/watch                                   server-sent events: `event: log` (data: LoggedEvent, id: index) and
                                                      `event: progress` (data: JobProgress); ?job=J&since=INDEX
 Errors of every route: status 4xx/5xx with body Problem. 404 no such thing, 409 the world moved or a conflict, 400 bad
-input, 401 no or wrong token, 403 not allowed.
+input, 401 no or wrong token, 403 not allowed, 413 too large, 500 a fault of the server (with an incident number),
+503 it is stopping, 504 an agent does not answer, 507 its disk is full. A change notes who asks, by the header
+`Trainmaster-User: NAME`.
 """
 
 from trainmaster.core.accounting.report import JobAccount

@@ -106,7 +106,9 @@ class Service:
 
     async def report(self, body: Report) -> ReportResult:
         """Raises `SessionOver`, `LogFull`."""
-        return await self._queued(lambda: self.runtime.stage_report(body))
+        result = await self._queued(lambda: self.runtime.stage_report(body))
+        self._hearts.signal(body.host, self._clock.elapsed())
+        return result
 
     def heartbeat(self, body: Heartbeat) -> None:
         """Raises `SessionOver`."""
@@ -233,10 +235,10 @@ class Service:
         while not self._stopping:
             await asyncio.sleep(TICK_S)
             now = self._clock.elapsed()
-            for host, silent in self._hearts.tardy(now):
-                await self._silent(host, silent)
-            for host, _ in self._streams.tardy(now):
-                await self._never_streamed(host)
+            silent = [self._silent(host, silence) for host, silence in self._hearts.tardy(now)]
+            deaf = [self._never_streamed(host) for host, _ in self._streams.tardy(now)]
+            # Together, so that they share a commit: a whole rack may fall silent at once.
+            await asyncio.gather(*silent, *deaf)
             count += 1
             if count % 4 == 0:
                 self._tell()
