@@ -17,7 +17,10 @@ from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value, encode
+from trainmaster.core.events import AnyEvent
+from trainmaster.core.recovery.events import CheckpointPublished
 from trainmaster.core.scheduling.request import JobSpec
+from trainmaster.core.words import sentence
 from trainmaster.live.server.resources import (
     ChangeReport,
     HoldView,
@@ -28,6 +31,7 @@ from trainmaster.live.server.resources import (
     JobProgress,
     Jobs,
     JobView,
+    LoggedEvent,
     Problem,
     StatusView,
 )
@@ -308,3 +312,12 @@ def item(name: str, changed: bool = True, what: str = "is ready; no job runs on 
 
 def report(*items: HostChangeItem, dry_run: bool = False, index: int = 901) -> ChangeReport:
     return ChangeReport(index=index, dry_run=dry_run, items=items, refused=sum(each.refused for each in items))
+
+
+def frame(index: int, event: AnyEvent) -> bytes:
+    item = LoggedEvent(index=index, event=event, sentence=sentence(event))
+    return b"event: log\nid: %d\ndata: %s\n\n" % (index, encode(item))
+
+
+def saved(step: int) -> CheckpointPublished:
+    return CheckpointPublished(at=AT, host=HostId("gpu-1"), attempt=AttemptId("job-1.a1"), epoch=1, step=step)

@@ -15,6 +15,7 @@ from trainmaster.cli.output import duration_text
 from trainmaster.cli.words import ENDED, clock_text, hosts_text, job_state, reason_text
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import encode
+from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.core.words import count_text
 from trainmaster.live.server.resources import JobDetail, JobProgress, JobView, LoggedEvent
 
@@ -33,18 +34,19 @@ class Teller(Protocol):
 
 
 class Lines:
-    """One line a change; figures are left out, since they change all the time."""
+    """One line a change. Figures change all the time and are left out, as is what agents did as they were asked."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def event(self, item: LoggedEvent) -> None:
-        self._write(f"{clock_text(item.event.at)}  {item.sentence}")
+        if not (isinstance(item.event, EffectEnded) and item.event.outcome == "done"):
+            self._write(f"{clock_text(item.event.at)}  {item.sentence}")
 
     def changed(self, job: JobView, at: int) -> None:
-        reason = f": {reason_text(job.reason)}" if job.reason is not None else ""
+        why = _why(job)
         where = f" on {hosts_text(job.hosts)}" if job.hosts else ""
-        self._write(f"{clock_text(at)}  {job.id} {job.name} is {job_state(job)}{where}{reason}")
+        self._write(f"{clock_text(at)}  {job.id} {job.name} is {job_state(job)}{where}" + (f": {why}" if why else ""))
 
     def progress(self, figures: JobProgress) -> None:
         pass
@@ -87,9 +89,8 @@ class Screen(Lines):
         self._lost = ""
 
     def changed(self, job: JobView, at: int) -> None:
-        super().changed(job, at)
         self._job = job
-        self._draw()
+        super().changed(job, at)
 
     def progress(self, figures: JobProgress) -> None:
         self._figures = figures
@@ -117,19 +118,26 @@ class Screen(Lines):
 def status_line(job: JobView, figures: JobProgress | None, lost: str) -> str:
     """How a job is, in one line; what is asked for first stands first."""
     facts = [f"{job.name} {job_state(job)}"]
-    if figures is not None and figures.epoch == job.epoch and job_state(job) == "running":
-        facts.append(f"step {figures.step:,}")
-        facts.append(f"loss {figures.loss:.4f}")
-        facts.append(f"{figures.step_s:.3f} s/step")
-        if figures.published_step >= 0:
+    if figures is not None and job_state(job) == "running":
+        current = (figures.attempt, figures.epoch) == (job.attempt, job.epoch) and figures.step >= 0
+        if current:
+            facts += [f"step {figures.step:,}", f"loss {figures.loss:.4f}", f"{figures.step_s:.3f} s/step"]
+        if current and figures.published_step >= 0:
             facts.append(f"saved {figures.published_step:,}")
     if job.hosts:
         facts.append(hosts_text(job.hosts) + (f" +{count_text(len(job.spares), 'spare')}" if job.spares else ""))
     if job.reason is not None:
-        facts.append(reason_text(job.reason))
+        facts.append(_why(job))
     if lost:
         facts.insert(0, f"no server ({lost})")
     return "  ".join(facts)
+
+
+def _why(job: JobView) -> str:
+    """Without the token where it only repeats the state (finished: finished)."""
+    if job.reason is not None and job.reason.token == job_state(job):
+        return job.reason.sentence
+    return reason_text(job.reason)
 
 
 def _columns() -> int:

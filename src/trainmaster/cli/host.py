@@ -219,7 +219,7 @@ def explain(item: HostView) -> HostWhy:
     reasons = [f"held by {hold.owner}: {hold.reason}" for hold in item.holds]
     if not item.connected:
         reasons.append("its agent is not connected")
-    if item.reason:
+    if item.reason and item.reason not in reasons:
         reasons.append(item.reason)
     takes_work = item.state == "ready" and item.connected and not item.holds
     if item.attempt is not None:

@@ -185,7 +185,7 @@ _INCIDENT_COLUMNS: Final = [
 def _fields(detail: JobDetail) -> list[Column]:
     job, spec, told, account = detail.job, detail.spec, detail.progress, detail.account
     figures = f"step {job.step:,}" if job.step >= 0 else ""
-    if told is not None:
+    if told is not None and told.step >= 0:
         figures = f"step {told.step:,}, loss {told.loss:.4f}, {told.step_s:.3f} s/step ({_age(detail, told.at)} ago)"
     saved = f"step {job.published_step:,}" if job.published_step >= 0 else ""
     ranks = count_text(spec.hosts * spec.ranks_per_host, "rank")
@@ -202,13 +202,22 @@ def _fields(detail: JobDetail) -> list[Column]:
         ("attempt", f"{job.attempt} epoch {job.epoch}" if job.attempt else ""),
         ("progress", figures),
         ("saved", saved),
-        ("goodput", f"{account.goodput:.1%} of {duration_text(seconds(account.wall_s))}" if account.wall_s else ""),
+        ("goodput", _goodput(detail)),
         ("restarts", job.restarts),
         ("lost steps", f"{account.steps_lost_unplanned:,} unplanned, {account.steps_lost_planned:,} planned"),
         ("directory", detail.directory),
         ("checkpoints", spec.checkpoint.directory or "in its directory"),
     ]
     return [_constant(name, value) for name, value in values]
+
+
+def _goodput(detail: JobDetail) -> str:
+    """Where no step was ever reported, the share of time that went into steps is not known, which is not 0 %."""
+    account = detail.account
+    if not account.wall_s:
+        return ""
+    wall = duration_text(seconds(account.wall_s))
+    return f"{account.goodput:.1%} of {wall}" if detail.job.step >= 0 else f"unknown, no step was reported in {wall}"
 
 
 def _age(detail: JobDetail, at: int) -> str:

@@ -33,7 +33,11 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic in new
         text = str(value).strip().lower().replace(" ", "")
         parts = _PART.findall(text)
         if not parts or "".join(number + unit for number, unit in parts) != text:
-            hint = f"write a unit: {text}s or {text}m" if text.isascii() and text.isdigit() else "write it as 90s, 10m, 2h or 1h30m"
+            hint = (
+                f"write a unit: {text}s or {text}m"
+                if text.isascii() and text.isdigit()
+                else "write it as 90s, 10m, 2h or 1h30m"
+            )
             self.fail(f"{value!r} is not a duration; {hint}", param, ctx)
         total = sum(float(number) * _UNITS[unit] for number, unit in parts)
         if total > _LONGEST_S:

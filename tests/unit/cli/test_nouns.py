@@ -1,47 +1,20 @@
-"""The nouns that talk to the server, against canned answers: what is asked, what is shown, which exit code."""
+"""Hosts, events and completion against canned answers: what is asked, what is shown, which exit code."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.api import AT, TOKEN, WAITS, FakeApi, detail, hold, host, item, job, progress, report, world
+from tests.fakes.api import AT, FakeApi, detail, frame, hold, host, item, job, report, saved
 from tests.fakes.command import CommandLine
 
-from trainmaster.cli import client as client_module
 from trainmaster.cli.host import fold_changes, fold_hosts
-from trainmaster.cli.job import ahead_of, would_help
 from trainmaster.cli.words import DURATION
 from trainmaster.core.base.ids import AttemptId, HostId, JobId
-from trainmaster.core.base.reasons import Token, because
 from trainmaster.core.base.value import decode, encode
 from trainmaster.core.events import AnyEvent, TimePassed
-from trainmaster.core.recovery.events import CheckpointPublished
 from trainmaster.core.scheduling.events import JobSubmitted
 from trainmaster.core.words import sentence
-from trainmaster.live.server.resources import (
-    ChangeReport,
-    Events,
-    HostsChange,
-    JobChange,
-    JobDetail,
-    JobSubmission,
-    LoggedEvent,
-    SubmitReport,
-)
-
-
-@pytest.fixture
-def api() -> Iterator[FakeApi]:
-    with FakeApi() as api:
-        world(api)
-        yield api
-
-
-@pytest.fixture
-def line(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    return CommandLine(tmp_path, monkeypatch, api.url, TOKEN)
-
+from trainmaster.live.server.resources import Events, HostsChange, LoggedEvent
 
 # Words
 
@@ -233,205 +206,6 @@ def test_readonly_refuses_changes(api: FakeApi, line: CommandLine) -> None:
     assert line.run("--readonly", "job", "cancel", "llama", "--reason", "x").code == 5
     assert line.run("--readonly", "job", "submit", "job.toml").code == 5
     assert api.asked == []
-
-
-# Jobs
-
-
-def submit(api: FakeApi, line: CommandLine, answer: SubmitReport, *words: str) -> tuple[int, str, str]:
-    (line.home / "job.toml").write_text('name = "llama"\ncommand = ["python", "train.py"]\nhosts = 2\n')
-    api.answer("POST", "/v1/jobs", answer)
-    return line.run("job", "submit", "job.toml", *words)
-
-
-STARTS = SubmitReport(
-    index=901, dry_run=False, job=JobId("job-1"), would_start_on=(HostId("gpu-1"), HostId("gpu-2")), waits=None
-)
-
-
-def test_submit_prints_the_id_alone(api: FakeApi, line: CommandLine) -> None:
-    ran = submit(api, line, STARTS)
-    assert ran == (0, "job-1\n", "llama starts on 2 hosts gpu-[1-2]\n")
-    body = decode(api.bodies("/v1/jobs")[0], JobSubmission)
-    assert (body.spec.name, body.spec.hosts, body.spec.workdir, body.dry_run) == ("llama", 2, str(line.home), False)
-
-
-def test_submit_says_what_it_would_do(api: FakeApi, line: CommandLine) -> None:
-    plan = STARTS.but(dry_run=True, job=None, would_start_on=(), waits=WAITS)
-    ran = submit(api, line, plan, "--dry-run")
-    assert ran[:2] == (0, "")
-    assert ran[2].startswith("llama would wait: not-enough-hosts: wants 2 hosts and 1 spare, 1 is free\n")
-    assert decode(api.bodies("/v1/jobs")[0], JobSubmission).dry_run
-
-
-def test_a_job_file_with_problems_is_not_sent(api: FakeApi, line: CommandLine) -> None:
-    (line.home / "job.toml").write_text('name = "Llama"\ncommand = []\nhosts = 0\n')
-    ran = line.run("job", "submit", "job.toml")
-    assert ran.code == 2
-    assert "problems" in ran.err
-    assert api.asked == []
-
-
-def test_a_name_that_is_taken(api: FakeApi, line: CommandLine) -> None:
-    (line.home / "job.toml").write_text('name = "llama"\ncommand = ["true"]\nhosts = 2\n')
-    api.refuse("POST", "/v1/jobs", 409, because(Token.NAME_TAKEN, "a job named llama is active already (job-1)"))
-    ran = line.run("job", "submit", "job.toml")
-    assert ran.code == 4
-    assert "a job named llama is active already (job-1)" in ran.err
-
-
-def frame(index: int, event: AnyEvent) -> bytes:
-    item = LoggedEvent(index=index, event=event, sentence=sentence(event))
-    return b"event: log\nid: %d\ndata: %s\n\n" % (index, encode(item))
-
-
-def saved(step: int) -> CheckpointPublished:
-    return CheckpointPublished(at=AT, host=HostId("gpu-1"), attempt=AttemptId("job-1.a1"), epoch=1, step=step)
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower asks for the job after every message."""
-    monkeypatch.setattr("trainmaster.cli.follow.ASK_EVERY_S", 0.0)
-    monkeypatch.setattr("trainmaster.cli.follow.ASK_AT_MOST_EVERY_S", 0.0)
-
-
-def details(api: FakeApi, *views: JobDetail) -> None:
-    """What is answered about job-1, in turn; the last one for ever."""
-    left = list(views)
-    api.answers["GET", "/v1/jobs/job-1"] = lambda asked: (200, encode(left.pop(0) if len(left) > 1 else left[0]))
-
-
-REFORMING = {"attempt_state": "re-forming", "reason": because(Token.HOST_LOST, "host gpu-2 was lost")}
-
-
-def ended(state: str, **more: object) -> JobDetail:
-    return detail(job(1, "llama", state, **more))
-
-
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(("state", "code"), [("finished", 0), ("failed", 1), ("cancelled", 1)])
-def test_wait_ends_with_the_job(state: str, code: int, api: FakeApi, line: CommandLine) -> None:
-    """1. Submitted. 2. It re-forms and ends. 3. The exit code tells how; stdout holds the id alone."""
-    details(api, detail(job(1, "llama")), detail(job(1, "llama", **REFORMING)), ended(state))
-    api.streams = [frame(901, saved(1300)) + frame(902, TimePassed(at=AT)) + b": still here\n\n"]
-    ran = submit(api, line, STARTS, "--wait")
-    assert ran[:2] == (code, "job-1\n")
-    told = ran[2].splitlines()
-    assert told[1] == "08:00:00Z  job-1 llama is running on 2 hosts gpu-[1-2]"
-    assert told[2] == "08:00:00Z  job-1.a1 epoch 1: checkpoint of step 1,300 published"
-    assert told[3] == "08:00:00Z  job-1 llama is re-forming on 2 hosts gpu-[1-2]: host-lost: host gpu-2 was lost"
-    assert told[5] == f"08:00:00Z  job-1 llama is {state}"
-    assert api.asked[2].query == {"since": "901", "job": "job-1"}
-
-
-def test_wait_no_longer_than_that(api: FakeApi, line: CommandLine) -> None:
-    details(api, detail(job(1, "llama")))
-    api.streams = [b": still here\n\n"] * 50
-    ran = submit(api, line, STARTS, "--wait", "--timeout", "1ms")
-    assert ran[0] == 6
-    assert "llama (job-1) did not end within 1 ms" in ran[2]
-    assert "trainmaster job watch job-1" in ran[2]
-
-
-def test_watching_a_job_that_has_ended(api: FakeApi, line: CommandLine) -> None:
-    details(api, ended("failed", reason=because(Token.WORKER_EXITED, "rank 3 failed: ValueError")))
-    ran = line.run("job", "watch", "job-1")
-    assert ran.code == 1
-    assert ran.out.endswith("llama is failed: worker-exited: rank 3 failed: ValueError\n")
-    assert "llama (job-1) failed" in ran.err
-
-
-@pytest.mark.usefixtures("at_once")
-def test_watch_for_programs(api: FakeApi, line: CommandLine) -> None:
-    details(api, detail(job(1, "llama")), ended("finished"))
-    figures = progress(job(1, "llama"), 1250)
-    api.streams = [b"event: progress\ndata: %s\n\n" % encode(figures) + frame(901, saved(1300))]
-    ran = line.run("job", "watch", "job-1", "-o", "jsonl")
-    rows = [json.loads(text) for text in ran.out.splitlines()]
-    assert ran.code == 0
-    assert [row["schema"] for row in rows] == [f"trainmaster.{kind}/v1" for kind in ("job", "progress", "job")]
-    assert rows[1]["step"] == 1250
-
-
-@pytest.mark.usefixtures("at_once")
-def test_watch_on_a_terminal_redraws_one_line(api: FakeApi, line: CommandLine) -> None:
-    """1. Figures come: the last line tells step, loss, speed, hosts. 2. The server goes away and comes back: the line
-    says so. 3. At the end the line is wiped."""
-    details(api, *[detail(job(1, "llama"))] * 3, ended("finished"))
-    figures = progress(job(1, "llama"), 1250)
-    api.streams = [b"event: progress\ndata: %s\n\n" % encode(figures), frame(901, saved(1300)) + b": x\n\n"]
-    ran = line.run("job", "watch", "job-1", terminal=True)
-    drawn = ran.out.split("\r\033[K")
-    assert ran.code == 0
-    assert "llama running  step 1,250  loss 2.3125  0.250 s/step  saved 1,200  2 hosts" in ran.out
-    assert any(text.startswith("no server (the server closed the stream)  llama running") for text in drawn)
-    assert "08:00:00Z  job-1.a1 epoch 1: checkpoint of step 1,300 published\n" in drawn
-    assert drawn[-1] == ""
-
-
-def test_ctrl_c_ends_the_watching_only(api: FakeApi, line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(client_module.Client, "watch", interrupted)
-    assert line.run("job", "watch", "llama").code == 130
-
-
-def test_cancel_shows_what_is_lost(api: FakeApi, line: CommandLine) -> None:
-    api.answer("POST", "/v1/jobs/job-1/cancel", ChangeReport(index=901, dry_run=True, sentence="llama is cancelled"))
-    ran = line.run("job", "cancel", "llama", "--dry-run")
-    assert ran.code == 0
-    assert "would cancel llama (job-1, running) on 2 hosts gpu-[1-2]; 34 steps since the last checkpoint" in ran.out
-    ran = line.run("job", "cancel", "llama", "--reason", "wrong data", answers="y\n")
-    assert (ran.code, ran.out) == (0, "llama is cancelled\n")
-    assert [decode(body, JobChange).dry_run for body in api.bodies("/v1/jobs/job-1/cancel")] == [True, True, False]
-
-
-def test_what_cannot_be_cancelled(api: FakeApi, line: CommandLine) -> None:
-    api.refuse("POST", "/v1/jobs/job-2/cancel", 409, because(Token.ALREADY_ENDED, "broken (job-2) is failed already"))
-    ran = line.run("job", "cancel", "broken", "--reason", "x", "--yes")
-    assert ran.code == 4
-    assert "trainmaster job requeue" in ran.err
-    assert line.run("job", "cancel", "nothing", "--reason", "x", "--yes").code == 3
-
-
-def test_logs(api: FakeApi, line: CommandLine) -> None:
-    api.answer("GET", "/v1/jobs/llama/logs", "step 1\nstep 2")
-    assert line.run("job", "logs", "llama", "--rank", "3", "--epoch", "2", "-n", "5").out == "step 1\nstep 2\n"
-    assert api.asked[0].query == {"rank": "3", "epoch": "2", "lines": "5"}
-    api.answer("GET", "/v1/jobs/llama/logs", "")
-    assert line.run("job", "logs", "llama") == (0, "", "rank 0 has written nothing\n")
-
-
-def test_who_is_ahead() -> None:
-    """Higher priority first, then who waits longer; jobs that run are not in the queue."""
-    mine = job(5, "mine", "queued")
-    others = [
-        job(4, "before", "queued"),
-        job(6, "after", "queued"),
-        job(7, "urgent", "queued", priority=5),
-        job(1, "runs"),
-    ]
-    assert [each.name for each in ahead_of(mine, [*others, mine])] == ["urgent", "before"]
-
-
-def test_what_would_help() -> None:
-    rows = would_help(
-        [
-            host("h1", attempt=AttemptId("job-1.a2")),
-            host("h2", connected=False),
-            host("h3", holds=(hold("person:kim", "x"),)),
-            host("h4", "verifying"),
-            host("h5"),
-        ]
-    )
-    assert rows == (
-        "if jobs ended: 1 host h1 run job-1",
-        "if their holds were lifted: 1 host h3",
-        "when they pass verification: 1 host h4",
-        "when their agents answer again: 1 host h2",
-    )
 
 
 # Events
