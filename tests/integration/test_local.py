@@ -113,6 +113,17 @@ def test_crashed_server_returns_with_its_fleet(state: Path) -> None:
     eventually(lambda: host_view(state).connected)
 
 
+def test_paused_agent_is_noticed_and_comes_back(state: Path) -> None:
+    """1. The agent is stopped in its tracks. 2. The host is seen as silent or gone. 3. It goes on, and the host is
+    ready again in the same boot."""
+    first = host_view(state)
+    local.pause_host(state, HOST)
+    eventually(lambda: (view := host_view(state)).state != "ready" or not view.connected)
+    local.resume_host(state, HOST)
+    eventually(lambda: (view := host_view(state)).state == "ready" and view.connected)
+    assert host_view(state).boot == first.boot
+
+
 def test_job_runs_on_two_hosts(state: Path) -> None:
     """1. A job of two hosts is submitted. 2. Its ranks run with the right environment, and it finishes."""
     spec = JobSpec(

@@ -46,15 +46,17 @@ def up(fleet: Path, state: Path | None, foreground: bool) -> None:
 
     directory = _chosen(state)
     try:
-        plan = local.up(directory, fleet, _say)
+        _tell(directory, local.up(directory, fleet, _say))
+        if foreground:
+            _wait_for_end()
+            local.down(directory, _say)
     except local.AlreadyUp:
         _say(f"it is up already; state in {directory}")
         print(local.server_url(directory) or "")
-        return
-    _tell(directory, plan)
-    if foreground:
-        _wait_for_end()
-        local.down(directory, _say)
+    except KeyboardInterrupt:
+        if foreground:
+            local.down(directory, _say)
+        raise
 
 
 def _tell(directory: Path, plan: "LocalPlan") -> None:

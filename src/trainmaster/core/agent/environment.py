@@ -16,8 +16,10 @@ HOST: Final = "TRAINMASTER_HOST"
 BOARD: Final = "TRAINMASTER_BOARD"
 """Path of the worker's board (see `board.py`); absent outside of Trainmaster."""
 STORE_FD: Final = "TRAINMASTER_STORE_FD"
-"""Rank 0 only: number of an inherited, listening TCP socket on MASTER_PORT for the rendezvous store of this epoch, so
-that no neighbour can take the port between the choice and the bind. Absent: bind MASTER_PORT yourself."""
+"""Rank 0 only: number of an inherited TCP socket that is bound to MASTER_PORT, for the rendezvous store of this epoch,
+so that no neighbour can take the port between the choice and the bind. It listens already if `trainmaster.training`
+was preloaded; else whoever takes it listens, and a script that ignores it may bind MASTER_PORT itself (SO_REUSEADDR on
+both sides). Absent: bind MASTER_PORT yourself."""
 JOB_DIR: Final = "TRAINMASTER_JOB_DIR"
 """Directory that all hosts of the job share; outlives attempts and hosts. Metrics lie there."""
 CHECKPOINT_DIR: Final = "TRAINMASTER_CHECKPOINT_DIR"

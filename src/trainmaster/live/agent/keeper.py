@@ -337,7 +337,10 @@ class Keeper:
             at=at,
             output=worker.sink.tail(),
         )
-        write_whole(Path(worker.plan.exit_record), encode(fact))
+        try:
+            write_whole(Path(worker.plan.exit_record), encode(fact))
+        except OSError as error:  # the memory file system is full; the connected agent is told all the same
+            print(f"no exit record of rank {fact.rank}: {error}", file=sys.stderr, flush=True)
         self._send(talk.Exited(epoch=worker.epoch, fact=fact))
 
 
