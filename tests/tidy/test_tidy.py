@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "telemetry": {"core", "telemetry"},
     "training": {"core", "training"},
     "storage": {"core", "storage"},
-    "cli": {"core", "ports", "live", "twin", "telemetry", "storage", "cli"},
+    "cli": {"core", "ports", "live", "twin", "telemetry", "storage", "demo", "cli"},
+    "demo": {"core", "ports", "live", "training", "cli", "demo"},
     "web": {"core", "ports", "live", "twin", "telemetry", "web"},
 }
 """core <- ports <- {live, twin} <- {cli, web}; what a training script imports, and storage, know the core's values."""

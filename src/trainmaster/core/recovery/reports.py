@@ -113,6 +113,8 @@ def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded) -> None:
         return
     elif isinstance(effect, PrepareAttempt | ReserveStore | LaunchWorkers) and event.outcome != "done":
         interrupt.effect_failed(step, attempt, effect, event)
+    elif isinstance(effect, PrepareAttempt):
+        handover.serve(step, attempt)
     elif isinstance(effect, ReserveStore) and effect.id == attempt.store_effect:
         forming.store_reserved(step, attempt, event)
     elif isinstance(effect, LaunchWorkers) and effect.epoch == attempt.epoch.number:
