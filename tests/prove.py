@@ -1,0 +1,61 @@
+"""`make prove [NAME=x]`: the same tests with their full counts; each proof writes build/prove/NAME.json.
+
+A proof is a set of tests and the counts that they read from the environment. `make test` runs a few of each; this runs
+all: hours of simulated faults, a crash at every single write, dozens of real kills.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "prove"
+
+PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
+    "seeds": ({"TRAINMASTER_SEEDS": "1000"}, ["tests/sim"]),
+    "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults"]),
+    "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
+    "training": ({"TRAINMASTER_SAVE_KILLS": "20"}, ["tests/integration", "-k", "training"]),
+}
+
+
+def prove(name: str) -> bool:
+    """Runs one proof; True if all its tests passed and none was skipped."""
+    counts, arguments = PROOFS[name]
+    OUT.mkdir(parents=True, exist_ok=True)
+    report = OUT / f"{name}.xml"
+    command = [sys.executable, "-m", "pytest", *arguments, f"--junit-xml={report}", "-o", "timeout=3600"]
+    start = time.monotonic()
+    sys.stdout.write(f"{name}: {' '.join(f'{k}={v}' for k, v in counts.items())} pytest {' '.join(arguments)}\n")
+    sys.stdout.flush()
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **counts}, check=False)
+    suite = next(iter(ET.parse(report).getroot().iter("testsuite")))
+    numbers = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
+    proved = done.returncode == 0 and numbers["tests"] > 0 and numbers["skipped"] == 0
+    result = {
+        "name": name,
+        "proved": proved,
+        "counts": counts,
+        **numbers,
+        "seconds": round(time.monotonic() - start, 1),
+    }
+    (OUT / f"{name}.json").write_text(json.dumps(result) + "\n")
+    sys.stdout.write(json.dumps(result) + "\n")
+    return proved
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(PROOFS)
+    unknown = [name for name in names if name not in PROOFS]
+    if unknown:
+        sys.stderr.write(f"no proof is named {unknown[0]!r}; there are {', '.join(PROOFS)}\n")
+        return 2
+    return 0 if all([prove(name) for name in names]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
