@@ -13,8 +13,18 @@ import msgspec
 T = TypeVar("T")
 
 
+class _KeywordOnly(msgspec.StructMeta):
+    """msgspec's `kw_only` speaks of the fields of one class; here it holds for those of all subclasses."""
+
+    def __new__(
+        mcls: type["_KeywordOnly"], name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any
+    ) -> "_KeywordOnly":
+        options.setdefault("kw_only", True)
+        return super().__new__(mcls, name, bases, body, **options)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+class Value(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, forbid_unknown_fields=True):
     """Base of all frozen values."""
 
     def but(self: "V", **changes: Any) -> "V":
