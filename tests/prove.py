@@ -54,7 +54,8 @@ def main() -> int:
     if unknown:
         sys.stderr.write(f"no proof is named {unknown[0]!r}; there are {', '.join(PROOFS)}\n")
         return 2
-    return 0 if all([prove(name) for name in names]) else 1
+    results = [prove(name) for name in names]
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

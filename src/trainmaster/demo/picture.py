@@ -13,7 +13,7 @@ from trainmaster.demo.lanes import Lanes
 from trainmaster.demo.report import Report
 
 WIDTH, LEFT, RIGHT = 1060, 92, 24
-LANE, GAP, TOP = 22, 8, 66
+LANE, GAP, TOP = 22, 8, 80
 CHART = 150
 
 COLOURS = {
@@ -44,7 +44,7 @@ def svg(report: Report, lanes: Lanes) -> str:
     """The whole picture."""
     hosts = sorted({stay.host for stay in lanes.hosts})
     bottom = TOP + (len(hosts) + 1) * (LANE + GAP)
-    height = bottom + CHART + 96
+    height = bottom + CHART + 112
     body = [_title(report), *_axis(lanes, bottom), *_job_lane(lanes)]
     for place, host in enumerate(hosts, start=1):
         top = TOP + place * (LANE + GAP)
@@ -54,7 +54,7 @@ def svg(report: Report, lanes: Lanes) -> str:
         ]
     body += _marks(report, lanes, bottom)
     body += _losses(report, bottom + 44)
-    body += _legend({span.phase for span in lanes.job} | {stay.what for stay in lanes.hosts}, height - 22)
+    body += _legend({span.phase for span in lanes.job} | {stay.what for stay in lanes.hosts}, height - 40)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     style = 'font-family="system-ui, sans-serif" font-size="12" fill="#263238"'
     return f'{head} {style}><rect width="100%" height="100%" fill="white"/>{"".join(body)}</svg>\n'
@@ -77,7 +77,8 @@ def _title(report: Report) -> str:
     equal = "losses equal to the bit" if report.losses_equal else "LOSSES DIFFER"
     first = "One host killed, one drained; the job goes on"
     second = (
-        f"{equal} over {report.steps} steps · goodput {report.goodput:.1%}, undisturbed {report.goodput_undisturbed:.1%}"
+        f"{equal} over {report.steps} steps"
+        f" · goodput {report.goodput:.1%}, undisturbed {report.goodput_undisturbed:.1%}"
         f" · {report.steps_lost_unplanned} steps redone after the kill, {report.steps_lost_planned} after the drain"
     )
     return _text(LEFT, 24, first, 'font-size="17" font-weight="700"') + _text(LEFT, 44, second, 'fill="#546e7a"')
@@ -129,7 +130,7 @@ def _marks(report: Report, lanes: Lanes, bottom: int) -> list[str]:
         marks.append(
             f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{bottom}" stroke="#b00020" stroke-dasharray="4 3"/>'
         )
-        marks.append(_text(x, TOP - 11, text, 'text-anchor="middle" fill="#b00020" font-weight="600" font-size="11"'))
+        marks.append(_text(x, TOP - 12, text, 'text-anchor="middle" fill="#b00020" font-weight="600" font-size="11"'))
     return marks
 
 
@@ -196,6 +197,8 @@ def _legend(words: set[str], y: int) -> list[str]:
     boxes, x = [], float(LEFT)
     for word in (word for word in COLOURS if word in words):
         text = word.replace("_", " ")
+        if x + 34 + 6.3 * len(text) > WIDTH:
+            x, y = float(LEFT), y + 20
         boxes.append(f'<rect x="{x:.1f}" y="{y - 10}" width="12" height="12" fill="{COLOURS[word]}"/>')
         boxes.append(_text(x + 16, y, text, 'font-size="11"'))
         x += 34 + 6.3 * len(text)

@@ -9,7 +9,6 @@ Limit: a program that prints tracebacks of errors which it handled and then ends
 """
 
 import re
-import signal as signals
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -95,12 +94,46 @@ def _from_torch(message: Any, at: Instant) -> Failure | None:
     return Failure(at=at, exception=name, message=text, location=told.location if told else "")
 
 
+_ABORT: Final = 6
+_SIGNALS: Final = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    16: "SIGSTKFLT",
+    17: "SIGCHLD",
+    18: "SIGCONT",
+    19: "SIGSTOP",
+    20: "SIGTSTP",
+    21: "SIGTTIN",
+    22: "SIGTTOU",
+    23: "SIGURG",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    26: "SIGVTALRM",
+    27: "SIGPROF",
+    28: "SIGWINCH",
+    29: "SIGIO",
+    30: "SIGPWR",
+    31: "SIGSYS",
+}
+"""Numbers as on Linux; the core does not import `signal`."""
+
+
 def signal_name(number: int) -> str:
     """SIGKILL for 9; SIG34 style for numbers without a name."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
+    return _SIGNALS.get(number, f"SIG{number}")
 
 
 def of_exit(record: bytes | None, output: str, exit_code: int | None, signal: int | None, at: Instant) -> Failure:
@@ -108,7 +141,7 @@ def of_exit(record: bytes | None, output: str, exit_code: int | None, signal: in
     told = from_record(record, at) if record is not None else None
     if told is not None:
         return told
-    if signal is not None and signal != signals.SIGABRT:
+    if signal is not None and signal != _ABORT:
         return Failure(at=at, exception=signal_name(signal), message=f"killed by {signal_name(signal)}")
     told = from_output(output, at)
     if told is not None:

@@ -103,7 +103,7 @@ class Told:
                     at=now, host=self.host, attempt=self.attempt, epoch=self.epoch, step=reading.step, detail=detail
                 )
             )
-        if reading.published_step > self._published:
+        if reading.published_step > max(self._published, reading.restored_step):
             self._published = reading.published_step
             events.append(
                 CheckpointPublished(

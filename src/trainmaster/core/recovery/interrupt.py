@@ -177,6 +177,8 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
     step.unwake(f"settle/{attempt.id}")
     epoch = attempt.epoch
     epoch.decided_at, epoch.failed_at, epoch.cause = step.now, cause.at, cause.reason
+    if cause.reason.token is Token.HOST_LOST:
+        _lose_gone(step, attempt, cause)
     handover, attempt.handover = attempt.handover, None
     if cause.hopeless:
         end(step, attempt, AttemptState.FAILED, JobState.FAILED, cause.reason, gently=False)
@@ -201,6 +203,17 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
 def _has_run(attempt: Attempt) -> bool:
     """Workers of this attempt existed; before that there is nothing to lose by forming again."""
     return bool(attempt.exits) or any(epoch.launched_at is not None for epoch in attempt.epochs)
+
+
+def _lose_gone(step: Step, attempt: Attempt, cause: FirstCause) -> None:
+    """Members whose connection closed while their peers lost them are lost, without waiting for the end of the grace.
+    What the server saw first was the closing, and it was waiting for this confirmation since."""
+    epoch = attempt.epoch
+    assert epoch.detected_at is not None, attempt.id
+    epoch.detected_at = min(epoch.detected_at, cause.at)
+    for host in _members(step, attempt):
+        if host.allocation == attempt.id and host.is_gone():
+            hosts.lose(step, host, "its agent's connection closed, and other ranks lost theirs to it")
 
 
 def _was_attached(attempt: Attempt) -> bool:

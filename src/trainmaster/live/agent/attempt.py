@@ -311,9 +311,8 @@ class HostAttempt:
         for group in self.groups.values():
             group.close()
         try:
-            shutil.rmtree(self.paths.attempt(self.id))
-        except FileNotFoundError:
-            pass
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self.paths.attempt(self.id))
         except OSError as error:
             raise EffectFailed(f"can't remove {self.paths.attempt(self.id)}: {error}") from error
 

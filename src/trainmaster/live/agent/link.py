@@ -45,15 +45,13 @@ class KeeperLink:
     async def _read(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         buffer = bytearray()
-        try:
+        with contextlib.suppress(OSError):  # a reset says the same as an end
             while data := await loop.sock_recv(connection, _CHUNK):
                 buffer += data
                 *lines, rest = bytes(buffer).split(b"\n")
                 buffer[:] = rest
                 for line in lines:
                     self._take(talk.from_keeper.decode(line))
-        except OSError:
-            pass  # a reset says the same as an end
         self._lose()
 
     def _take(self, message: talk.FromKeeper) -> None:

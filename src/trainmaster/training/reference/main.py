@@ -119,6 +119,8 @@ def train(session: Session, options: argparse.Namespace) -> None:
         if options.step_sleep > 0:
             time.sleep(options.step_sleep)
         session.report(step, loss=loss.item(), samples=session.samples + batch)
+        if session.rank == 0:
+            print(f"step {step} of {options.steps}: loss {loss.item():.4f}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
