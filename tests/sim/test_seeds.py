@@ -27,6 +27,7 @@ from trainmaster.core.events import (
     TimePassed,
 )
 from trainmaster.core.fleet.inventory import HostSpec
+from trainmaster.core.fleet.lifecycle import Hold
 from trainmaster.core.invariants import broken
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, RestartBudget
@@ -65,7 +66,9 @@ class Run:
         self.events: list[AnyEvent] = []
 
     def submit(self, event: AnyEvent) -> None:
+        held = {host.id: host.holds for host in self.engine.state.hosts.values()}
         effects = self.engine.handle(event)
+        self._watch_holds(event, held)
         self.events.append(event)
         self.shadow = Engine.restore(self.shadow.snapshot())
         assert self.shadow.handle(event) == effects, "a restored engine decides otherwise"
@@ -74,6 +77,13 @@ class Run:
         assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
         for effect in effects:
             self.world.deliver(effect)
+
+    def _watch_holds(self, event: AnyEvent, before: dict[HostId, tuple[Hold, ...]]) -> None:
+        """Invariant 7: a hold is lifted by its owner alone."""
+        for host, holds in before.items():
+            gone = {hold.owner for hold in holds} - {hold.owner for hold in self.engine.state.hosts[host].holds}
+            owner = {event.by} if isinstance(event, ResumeRequested) and host in event.hosts else set()
+            assert gone <= owner, f"7: {event} lifted the holds of {gone - owner} on {host}"
 
     def lease(self) -> None:
         self.submit(LeaseTaken(at=self.world.now, lease=self.engine.state.lease + 1, by=Owner("policy:server")))

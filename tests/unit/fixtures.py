@@ -73,6 +73,8 @@ class Stage:
         self.now = Instant(seconds(0))
         self.sent: list[AnyEffect] = []
         """Every effect so far."""
+        self.told: list[AnyEvent] = []
+        """Every event so far."""
         self.silent: set[HostId] = set()
         """Hosts that leave effects unanswered in `settle`."""
         self.tell(LeaseTaken(at=self.now, lease=lease, by=Owner("policy:server")))
@@ -85,6 +87,7 @@ class Stage:
         wrong = broken(self.engine.state, self.engine._derived)
         assert not wrong, f"after {event}: {wrong}"
         self.sent += effects
+        self.told.append(event)
         return effects
 
     def at(self, second: float) -> None:
@@ -205,6 +208,8 @@ class Stage:
         epoch: int = 0,
         attached: bool = True,
         at: float | None = None,
+        step_at: float | None = None,
+        save_s: float = 0.0,
     ) -> tuple[AnyEffect, ...]:
         number = epoch or attempt.epoch.number
         spec = self.engine.state.jobs[attempt.job].spec
@@ -224,8 +229,8 @@ class Stage:
                 attached=attached,
                 phase=Phase.TRAINING if attached else Phase.SPAWNED,
                 step=step,
-                step_at=when,
-                save_s=0.0,
+                step_at=Instant(seconds(step_at)) if step_at is not None else when,
+                save_s=save_s,
                 failure=error,
             )
         )

@@ -105,6 +105,7 @@ def effect_failed(
             attempt.spares = tuple(host for host in attempt.spares if host != effect.host)
             attempt.unfit = (*attempt.unfit, effect.host)
             hosts.let_go(step, step.state.hosts[effect.host])
+            want(step, attempt)
             return
     elif effect.epoch != attempt.epoch.number:
         return

@@ -1,0 +1,249 @@
+"""Where the time of a job went: to the microsecond, and without flattery."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.fixtures import Stage, failure, host_spec, job_spec, stage
+
+from trainmaster.core.accounting.goodput import account, timeline
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner
+from trainmaster.core.base.time import Instant
+from trainmaster.core.effects import ReleaseAttempt
+from trainmaster.core.recovery.attempt import Attempt, AttemptState, Epoch
+from trainmaster.core.recovery.cause import first_cause
+from trainmaster.core.recovery.events import WorkerExited
+from trainmaster.core.scheduling.job import Job, JobState
+
+CASE = Path(__file__).parents[3] / "cases" / "94-account-for-one-incident"
+
+
+def test_a_job_without_an_attempt_only_waits() -> None:
+    play = stage(1)
+    play.submit(job_spec(hosts=2))
+    play.wait(100)
+    result = play.account("job-1")
+    assert result.seconds_by_phase == {"queue": 100.0}
+    assert result.goodput == 0.0
+    assert result.steps == 0
+
+
+def test_a_job_without_a_life_has_no_goodput() -> None:
+    play = stage(1)
+    play.submit(job_spec(hosts=2))
+    assert play.account("job-1").goodput == 0.0
+
+
+def test_each_second_of_a_plain_run() -> None:
+    """1. A job waits 10 s for its host, 1 s for a store, 2 s for its group, 3 s for its state, 4 s for its first step.
+    2. It trains 100 s, 5 s of them in saves, and takes 1 s to finish. 3. Every phase has exactly that."""
+    play = stage(1, ready=False)
+    play.submit(job_spec(hosts=1))
+    play.at(10)
+    play.ready("h1")
+    play.at(11)
+    play.settle()
+    attempt = play.attempt("job-1.a1")
+    for second, phase, step in ((13, Phase.GROUPED, -1), (16, Phase.RESTORED, 0), (20, Phase.TRAINING, 1)):
+        play.at(second)
+        play.phase(attempt, phase, step)
+    play.at(121)
+    play.exit(attempt, 0, "finished", step=101, step_at=120.0, save_s=6.0)
+    result = play.account("job-1")
+    assert result.seconds_by_phase == {
+        "queue": 10.0,
+        "place": 1.0,
+        "launch": 2.0,
+        "restore": 3.0,
+        "first_step": 4.0,
+        "productive": 95.0,
+        "replay": 0.0,
+        "save": 5.0,
+        "finish": 1.0,
+    }
+    assert result.wall_s == 121.0
+    assert result.goodput == pytest.approx(95 / 121)
+    assert result.steps == 101
+
+
+def test_a_planned_hand_over_loses_no_step() -> None:
+    """1. A host drains, the ranks save at step 50 and leave. 2. The next epoch starts from 50: nothing is lost, nothing
+    is done again. 3. The account names who left, who joined, and that it was planned."""
+    play = stage(3)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.at(50)
+    play.drain("h2")
+    play.at(51)
+    play.all_exit(attempt, "yielded", step=50)
+    play.at(53)
+    play.train(attempt, restored=50)
+    play.at(103)
+    result = play.account("job-1", last_step=101)
+    assert (result.planned_handovers, result.unplanned_recoveries) == (1, 0)
+    assert (result.steps_lost_planned, result.steps_lost_unplanned) == (0, 0)
+    assert result.seconds_by_phase["replay"] == 0.0
+    (incident,) = result.incidents
+    assert (incident.planned, incident.left, incident.joined) == (True, ("h2",), ("h3",))
+    assert incident.resumed_at == 53_000_000
+
+
+def test_an_unplanned_recovery_loses_what_was_not_saved() -> None:
+    """1. A job dies at step 57, its newest checkpoint is of step 50. 2. Seven steps are lost, and the time of those
+    that are done again counts as replay: six of the 40 that follow the first, at the pace of that epoch."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=2))
+    play.at(57)
+    play.exit(attempt, 1, "failed", signal=9, step=57)
+    play.at(60)
+    play.train(attempt, restored=50)
+    play.at(100)
+    result = play.account("job-1", last_step=91)
+    assert (result.steps_lost_planned, result.steps_lost_unplanned) == (0, 7)
+    assert (result.planned_handovers, result.unplanned_recoveries) == (0, 1)
+    assert result.seconds_by_phase["replay"] == pytest.approx(6.0)
+    assert result.seconds_by_phase["productive"] == pytest.approx(57 + 34)
+    assert result.seconds_by_phase["place"] == pytest.approx(3.0)
+    assert result.steps == 91
+
+
+def test_waiting_in_the_queue_again_counts() -> None:
+    """1. A job is requeued and cannot be placed again for 500 s. 2. That is queue time, not overhead of recovery."""
+    play = stage(1)
+    attempt = play.running(job_spec(hosts=1))
+    play.at(10)
+    play.drain("h1", deadline_s=0, evict=True)
+    play.wait(0)
+    play.all_exit(attempt, "yielded", step=10)
+    play.settle(ReleaseAttempt)
+    play.at(510)
+    play.resume("h1")
+    play.settle()
+    result = play.account("job-1")
+    assert result.seconds_by_phase["queue"] == pytest.approx(500.0)
+
+
+def test_a_job_that_never_ran_a_step() -> None:
+    """1. A job is failed for good at start. 2. Its seconds add up all the same, and none is productive."""
+    play = stage(1)
+    play.submit(job_spec(hosts=1))
+    play.at(2)
+    play.settle()
+    play.at(5)
+    for _ in range(3):
+        job = play.job("job-1")
+        play.exit(play.attempt(job.attempts[-1]), 0, "failed", failure("ValueError", "x"), attached=False, step=-1)
+        play.settle()
+    result = play.account("job-1")
+    assert play.job("job-1").state is JobState.FAILED
+    assert result.productive_s == 0.0
+    assert sum(result.seconds_by_phase.values()) == pytest.approx(result.wall_s)
+
+
+def seconds_of(text: str) -> float:
+    hours, minutes, rest = text.split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + float(rest)
+
+
+def test_a_stall_is_not_productive() -> None:
+    """Field case 94. 1. The last step ends at 17:19:31; one host fails 905.5 s later, its peers half a second after it,
+    the rest after seven. 2. The first to fail is the cause, all others are followers. 3. The stall is booked as such,
+    and 125 steps are to be done again. 4. Goodput is not the wall time until the crash."""
+    rows = list(csv.DictReader((CASE / "timeline.csv").read_text().splitlines()))
+    restored = json.loads((CASE / "restart.json").read_text())["restored_step"]
+    times = [seconds_of(row["time"]) for row in rows]
+    last_step, error = 65_069, failure("AcceleratorError", rows[1]["event"].partition(": ")[2])
+    hosts = [f"gpu-{n}" for n in range(201, 213)]
+    play = Stage(*(host_spec(name) for name in hosts))
+    play.at(times[0] - 3600)
+    play.ready(*hosts)
+    attempt = play.running(job_spec(hosts=12))
+    play.at(times[3] + 1)
+    failed_at = [times[1], *[times[2]] * 7, *[times[3]] * 4]
+    aborted = failure("DistBackendError", "NCCL communicator was aborted on rank 0.")
+    for rank in (11, 0, *range(1, 11)):  # reports arrive in any order
+        text = error if rank < 8 else aborted
+        play.exit(attempt, rank, "failed", text, step=last_step, step_at=times[0], at=failed_at[rank], epoch=1)
+    cause = first_cause([], [event for event in reversed(play.told) if isinstance(event, WorkerExited)])
+    assert cause is not None
+    assert cause.host == "gpu-201"
+    assert attempt.epochs[0].cause == cause.reason.but(numbers={"rank": 0, "host": "gpu-201", "ranks_failed": 2})
+    play.train(attempt, restored)
+    result = play.account("job-1")
+    assert result.seconds_by_phase["interrupt"] == pytest.approx(times[1] - times[0])
+    assert times[1] - times[0] == pytest.approx(905.5, abs=0.1)
+    assert result.steps_lost_unplanned == 125
+    assert result.productive_s == pytest.approx(3600.0)
+    assert result.goodput < 0.8
+    assert play.states(*hosts) == ["ready"] * 12
+
+
+MARK = st.one_of(st.none(), st.integers(0, 2_000).map(Instant))
+
+
+@st.composite
+def epochs(draw: st.DrawFn, number: int) -> Epoch:
+    """Marks in any order and number: clocks jump and reports are lost."""
+    names = ("reserved_at", "launched_at", "grouped_at", "restored_at", "first_step_at", "last_step_at", "failed_at")
+    marks = {name: draw(MARK) for name in (*names, "detected_at", "decided_at")}
+    steps = {"restored_step": draw(st.integers(-1, 50)), "last_step": draw(st.integers(-1, 99))}
+    ended = draw(st.sampled_from(["", "finished", "yielded", "interrupted", "stopped"]))
+    return Epoch(
+        number=number,
+        hosts=(HostId("h1"),),
+        formed_at=Instant(draw(st.integers(0, 2_000))),
+        ended_by=ended,
+        save_s=draw(st.floats(0, 0.01)),
+        **marks,  # type: ignore[arg-type]
+        **steps,  # type: ignore[arg-type]
+    )
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[Job, list[Attempt], Instant]:
+    attempts = []
+    for number in range(draw(st.integers(0, 3))):
+        ended = draw(MARK)
+        attempt = Attempt(
+            id=AttemptId(f"job-1.a{number + 1}"),
+            job=JobId("job-1"),
+            cluster=ClusterId("c"),
+            state=AttemptState.RUNNING if ended is None else AttemptState.FAILED,
+            since=Instant(0),
+            placed_at=Instant(draw(st.integers(0, 2_000))),
+            members=(HostId("h1"),),
+            epochs=[draw(epochs(each + 1)) for each in range(draw(st.integers(1, 3)))],
+            ended_at=ended,
+        )
+        attempts.append(attempt)
+    job = Job(
+        id=JobId("job-1"),
+        spec=job_spec(hosts=1),
+        by=Owner("person:a"),
+        submitted_at=Instant(draw(st.integers(0, 500))),
+        submitted_index=1,
+        since=Instant(0),
+        ended_at=draw(st.one_of(st.none(), st.integers(500, 2_000).map(Instant))),
+    )
+    return job, attempts, Instant(draw(st.integers(500, 2_500)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(lives())
+def test_the_spans_are_the_wall_exactly(life: tuple[Job, list[Attempt], Instant]) -> None:
+    """1. Any job with any marks, in any order, with any missing. 2. Its spans follow each other from the submission to
+    the end, without a gap, none empty or backwards. 3. So the phases add up to the wall, and no share is negative."""
+    job, attempts, now = life
+    end = job.ended_at if job.ended_at is not None else now
+    spans = timeline(job, attempts, now)
+    edges = [job.submitted_at, *(span.end for span in spans)]
+    assert [span.start for span in spans] == edges[:-1]
+    assert edges[-1] == end
+    assert all(span.end > span.start for span in spans)
+    result = account(job, attempts, now)
+    assert sum(result.seconds_by_phase.values()) == pytest.approx(result.wall_s, abs=1e-9)
+    assert all(share >= 0 for share in result.seconds_by_phase.values())
+    assert 0.0 <= result.goodput <= 1.0
