@@ -18,19 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.figure import Figure
 from trainmaster.cli.client import Client, Place
-from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.ids import HostId, JobId
 from trainmaster.live import jobfile
 from trainmaster.live.adapters import local
-from trainmaster.live.agent.processes import children_of
 from trainmaster.live.server.resources import ChangeReport, JobChange, JobSubmission, SubmitReport
 from trainmaster.training import PRELOAD
 
 KILLS = int(os.environ.get("TRAINMASTER_BENCH_KILLS", "20"))
+BLOCK = 5
+"""Kills of one side before the next side has its turn: sides that ran at once would slow each other down."""
 PATIENCE_S = 20.0
 START_S = 90.0
 TRAINER = [
@@ -80,6 +81,11 @@ class Steps:
             assert self.after(time.time(), START_S) is not None, f"no step in {self._folder}"
 
 
+def children_of(pid: int) -> list[int]:
+    """Direct children, oldest first."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def kill_one(pid: int, steps: Steps) -> float | None:
     """Seconds from the kill to the end of the next step."""
     killed = time.time()
@@ -122,8 +128,7 @@ class Ours:
         return report.job
 
     def worker(self) -> int:
-        (host,) = local.workers_of(self._state).values()
-        return host[-1]
+        return local.workers_of(self._state, HostId("h0"))[-1].pid
 
     def ready(self) -> None:
         self.steps.settle()
@@ -141,7 +146,6 @@ class Torchrun:
     def __init__(self, folder: Path, name: str, environment: dict[str, str]) -> None:
         self.name = name
         self._folder, self._environment = folder, environment
-        folder.mkdir()
         self.steps = Steps(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self.again()
@@ -178,22 +182,30 @@ class Torchrun:
         self._process = None
 
 
+SIDES: tuple[Callable[[Path], Ours | Torchrun], ...] = (
+    Ours,
+    lambda folder: Torchrun(folder, "torchrun", {}),
+    lambda folder: Torchrun(folder, "torchrun, own store", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
+)
+
+
 def figures() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
-        ours = Ours(folder)
-        stack.callback(ours.close)
-        plain = Torchrun(folder / "plain", "torchrun", {})
-        stack.callback(plain.close)
-        own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        fixed = Torchrun(folder / "fixed", "torchrun, own store", own_store)
-        stack.callback(fixed.close)
-        taken: dict[str, list[float | None]] = {side.name: [] for side in (ours, plain, fixed)}
-        for number in range(KILLS):
-            for side in (ours, plain, fixed):
-                taken[side.name].append(_one(side))
-                sys.stderr.write(f"kill {number + 1} of {KILLS}, {side.name}: {taken[side.name][-1]}\n")
-    yield from _figures(taken, ours.name, (plain.name, fixed.name))
+    taken: dict[str, list[float | None]] = {}
+    for start in range(0, KILLS, BLOCK):
+        for begin in SIDES:
+            with tempfile.TemporaryDirectory() as folder:
+                _block(begin(Path(folder)), min(BLOCK, KILLS - start), taken)
+    ours, *peers = taken
+    yield from _figures(taken, ours, (peers[0], peers[1]))
+
+
+def _block(side: "Ours | Torchrun", kills: int, taken: dict[str, list[float | None]]) -> None:
+    """Some kills of one side, while the other sides do not run."""
+    with contextlib.closing(side):
+        times = taken.setdefault(side.name, [])
+        for _ in range(kills):
+            times.append(_one(side))
+            sys.stderr.write(f"kill {len(times)} of {KILLS}, {side.name}: {times[-1]} s\n")
 
 
 def _one(side: "Ours | Torchrun") -> float | None:

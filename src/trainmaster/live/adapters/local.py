@@ -321,6 +321,12 @@ def kill_host(state: Path, host: HostId) -> None:
     shutil.rmtree(host_dir(state, host), ignore_errors=True)
 
 
+def workers_of(state: Path, host: HostId) -> tuple[ProcessName, ...]:
+    """The workers that run on a host, by rank of the newest epoch. Raises `UserError`."""
+    _, leaders = _workers_in(memory_dir(_plan_for(state, host), host))
+    return tuple(leader for leader in leaders if is_alive(leader))
+
+
 def pause_host(state: Path, host: HostId) -> None:
     """Stops the agent in its tracks (SIGSTOP): connected and silent. Workers run on. Raises `UserError`."""
     _signal_agent(state, host, signal.SIGSTOP)
