@@ -1,14 +1,54 @@
-"""`trainmaster explain`: what a reason token means and what to do about it."""
+"""`trainmaster explain`: what a reason token or a state means, and what to do about it.
+
+Tokens carry their meaning themselves; the sentences about states stand here, since they are for readers and the core
+needs none of them. A word that is both a token and a state is explained as a token; `MACHINE/STATE` names the state.
+"""
 
 import difflib
+from enum import Enum
+from typing import Final
 
 import click
 
 from trainmaster.cli.errors import NoSuchThing
 from trainmaster.cli.options import Command, shows
-from trainmaster.cli.output import Column, Output
+from trainmaster.cli.output import Column, Output, say
+from trainmaster.core.base.machine import Machine
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.publish import MACHINE as CHECKPOINT_MACHINE
+from trainmaster.core.fleet.lifecycle import HOST_MACHINE
+from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE
+from trainmaster.core.scheduling.job import JOB_MACHINE
+
+MACHINES: Final[tuple[Machine[Enum], ...]] = (HOST_MACHINE, JOB_MACHINE, ATTEMPT_MACHINE, CHECKPOINT_MACHINE)  # type: ignore[assignment]
+
+STATES: Final[dict[str, str]] = {
+    "host/expected": "The fleet file names the host; its agent has not registered yet.",
+    "host/verifying": "The host proves that it works; it takes no work until it has.",
+    "host/ready": "Work may be placed on the host, if no job uses it already.",
+    "host/draining": "The host takes nothing new; what runs on it moves away, or ends.",
+    "host/out-planned": "The host is out of work because somebody holds it; nothing runs on it.",
+    "host/out-failed": "The host was lost or failed its verification; it returns through verification only.",
+    "job/queued": "The job waits for hosts; its reason says for what.",
+    "job/active": "An attempt of the job has hosts: it is being launched, runs, or re-forms.",
+    "job/finished": "All ranks ended with success.",
+    "job/failed": "The job ended by its own fault or for lack of restarts; requeue it when the cause is mended.",
+    "job/cancelled": "A person ended the job.",
+    "attempt/placed": "Hosts are chosen and being prepared; the ranks have no place to meet yet.",
+    "attempt/launching": "The ranks are being started on all hosts.",
+    "attempt/running": "All ranks run.",
+    "attempt/re-forming": "The ranks have left or were lost; the next membership is being made, or waits for a host.",
+    "attempt/finished": "All ranks of the attempt ended with success.",
+    "attempt/failed": "The attempt ended by a failure; the job may be tried again with another one.",
+    "attempt/preempted": "The attempt was asked to leave its hosts, and did, after a checkpoint if it could make one.",
+    "attempt/cancelled": "A person ended the job while this attempt ran.",
+    "checkpoint/staged": "Ranks are writing into a staging directory that no reader looks at.",
+    "checkpoint/written": "All ranks have written and synced; the manifest names every file with size and checksum.",
+    "checkpoint/verified": "What lies in the directory agrees with the manifest.",
+    "checkpoint/published": "The directory has its final name; a resume may use it.",
+    "checkpoint/torn": "The checkpoint is incomplete or damaged; it is never loaded.",
+}
 
 
 class TokenView(Value):
@@ -18,6 +58,16 @@ class TokenView(Value):
     meaning: str
     advice: str
     precedence: int
+
+
+class StateView(Value):
+    """One state of a machine."""
+
+    state: str
+    """MACHINE/STATE."""
+    meaning: str
+    next: tuple[str, ...]
+    """States that may follow; none: it is an end."""
 
 
 _COLUMNS = [
@@ -31,6 +81,11 @@ _FIELDS = [
     Column("meaning", lambda view: view.meaning),
     Column("to do", lambda view: view.advice),
 ]
+_STATE_COLUMNS = [
+    Column("state", lambda view: view.state),
+    Column("meaning", lambda view: view.meaning),
+    Column("next", lambda view: ", ".join(view.next)),
+]
 
 
 @click.command(
@@ -38,26 +93,53 @@ _FIELDS = [
     examples=[
         ("trainmaster explain", "all tokens, the dominant ones first"),
         ("trainmaster explain host-lost", "one token"),
+        ("trainmaster explain out-failed", "one state"),
+        ("trainmaster explain job/failed", "a state of one machine"),
+        ("trainmaster explain --states", "all states of all machines"),
         ("trainmaster explain -o json", "for programs"),
     ],
     exit_codes=(0, 2, 3),
 )
-@click.argument("token", required=False, metavar="[TOKEN]")
+@click.argument("word", required=False, metavar="[TOKEN|STATE]")
+@click.option("--states", is_flag=True, help="List the states of all machines.")
 @shows
-def explain(token: str | None, output: Output) -> None:
-    """Explain a reason token, or list them all.
+def explain(word: str | None, states: bool, output: Output) -> None:
+    """Explain a reason token or a state, or list them all.
 
     Where several reasons hold at once, the one that stands first in the list is shown.
     """
-    if token is None:
+    if word is None and not states:
         output.listing("token", [_view(each) for each in Token], _COLUMNS)
         return
-    known = {str(each): each for each in Token}
-    if token.lower() not in known:
-        near = difflib.get_close_matches(token.lower(), known, n=1)
-        fix = f"trainmaster explain {near[0]}" if near else "trainmaster explain (lists all tokens)"
-        raise NoSuchThing(f"no token {token!r}", fix=fix)
-    output.one("token", _view(known[token.lower()]), _FIELDS)
+    named = [view for view in state_views() if word is None or word.lower() in (view.state, view.state.split("/")[1])]
+    tokens = {str(each): each for each in Token} if word is not None and not states else {}
+    if word is not None and word.lower() in tokens:
+        output.one("token", _view(tokens[word.lower()]), _FIELDS)
+        for view in named:
+            say(f"also a state: trainmaster explain {view.state}")
+    elif len(named) == 1:
+        output.one("state", named[0], _STATE_COLUMNS)
+    elif named:
+        output.listing("state", named, _STATE_COLUMNS)
+    else:
+        raise _unknown(word or "", [*tokens, *STATES, *(name.split("/")[1] for name in STATES)])
+
+
+def state_views() -> list[StateView]:
+    """All states of all machines, in the order of their declaration."""
+    views = []
+    for machine in MACHINES:
+        for state in type(machine.first):
+            after = tuple(end.value for start, end, _ in machine.edges if start is state)
+            name = f"{machine.name}/{state.value}"
+            views.append(StateView(state=name, meaning=STATES[name], next=after))
+    return views
+
+
+def _unknown(word: str, known: list[str]) -> NoSuchThing:
+    near = difflib.get_close_matches(word.lower(), known, n=1)
+    fix = f"trainmaster explain {near[0]}" if near else "trainmaster explain (lists all tokens)"
+    return NoSuchThing(f"no token {word!r}", fix=fix)
 
 
 def _view(token: Token) -> TokenView:

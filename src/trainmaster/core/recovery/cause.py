@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from trainmaster.core.agent.failure import signal_name
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
@@ -111,10 +112,13 @@ def _host_lost(gone: list[tuple[HostId, Instant, str]]) -> FirstCause:
 
 
 def _worker_failed(exit: WorkerExited, failed: int) -> FirstCause:
-    killed = exit.signal is not None and (exit.failure is None or not exit.failure.exception)
+    killed = exit.signal is not None and (
+        exit.failure is None or exit.failure.exception in ("", signal_name(exit.signal))
+    )
     conflict = port_conflict(_text(exit))
     token = Token.WORKER_KILLED if killed else Token.PORT_TAKEN if conflict is not None else Token.WORKER_EXITED
-    sentence = f"rank {exit.rank} on {exit.host} {'was' if killed else 'failed:'} {describe(exit)}"
+    told = exit.failure.message if killed and exit.failure is not None and exit.failure.exception else describe(exit)
+    sentence = f"rank {exit.rank} on {exit.host} {'was' if killed else 'failed:'} {told}"
     if conflict is not None:
         sentence = f"rank {exit.rank} on {exit.host} failed: {conflict.sentence()}; the next launch takes another port"
     return FirstCause(

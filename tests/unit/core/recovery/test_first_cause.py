@@ -144,6 +144,20 @@ def test_a_kill_is_a_cause() -> None:
     assert cause.signature == "signal 9"
 
 
+def test_a_kill_as_agents_tell_it() -> None:
+    """1. An agent fills in the name of the signal as the failure. 2. It is a kill all the same."""
+    cause = first_cause([], [exit_of(1, ("SIGKILL", "killed by SIGKILL"), signal=9)])
+    assert cause is not None
+    assert cause.reason.token is Token.WORKER_KILLED
+    assert cause.reason.sentence == "rank 1 on h1 was killed by SIGKILL"
+
+
+def test_an_abort_with_an_error_of_its_own_is_no_kill() -> None:
+    cause = first_cause([], [exit_of(1, ("AcceleratorError", "CUDA error: device-side assert"), signal=6)])
+    assert cause is not None
+    assert cause.reason.token is Token.WORKER_EXITED
+
+
 def test_a_bare_exit_code_is_a_cause() -> None:
     cause = first_cause([], [exit_of(3)])
     assert cause is not None

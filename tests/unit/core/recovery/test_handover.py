@@ -58,7 +58,7 @@ def test_a_drain_without_a_spare_waits_until_one_comes() -> None:
     assert asked(play, attempt) == []
     assert attempt.waiting is not None
     assert attempt.waiting.token is Token.SPARE_MISSING
-    assert attempt.waiting.sentence == "h2 drains; waits for a host that takes its place"
+    assert attempt.waiting.sentence == "h2 drains; waits for a warm spare that takes its place"
     play.wait(600)
     play.resume("h3")
     play.settle()
