@@ -22,6 +22,7 @@ from trainmaster.cli.client import Client, Place
 from trainmaster.cli.errors import Unreachable
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.value import Value, decode
+from trainmaster.core.checkpoint.listing import step_of
 from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec
 from trainmaster.live.adapters import local
 from trainmaster.live.agent.files import read_or_none
@@ -40,6 +41,7 @@ from trainmaster.live.server.resources import (
     SubmitReport,
 )
 from trainmaster.training import PRELOAD, losses
+from trainmaster.training.metrics import Line
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
@@ -93,6 +95,15 @@ class House:
         self.state, self.fleet_file = state, fleet_file
         self._reference: dict[tuple[int, int], dict[int, str]] = {}
         self._names = 0
+        self.gate = state
+
+    def held(self, steps: int, at: int, pace_s: float = PACE_S) -> tuple[str, ...]:
+        """Command of a training that does not complete step `at` until `open_gate`."""
+        self.gate = self.state / f"gate-{self._names + 1}"
+        return ("python", str(SCRIPTS / "held.py"), str(self.gate), str(at), *training(steps, pace_s)[3:])
+
+    def open_gate(self) -> None:
+        self.gate.touch()
 
     # --- asking
 
@@ -180,6 +191,17 @@ class House:
         directory = self.directory(name)
         wait(f"{name} completes step {step}", lambda: newest_step(directory) >= step)
 
+    def published(self, name: str) -> int:
+        """Newest published step, by the directory; 0 if there is none."""
+        found = [entry.name for entry in self.checkpoints(name).glob("step-*")]
+        return max((step_of(entry) or 0 for entry in found), default=0)
+
+    def first_step(self, name: str, epoch: int) -> int:
+        """The step with which an epoch of the newest attempt began."""
+        attempt = self.detail(name).job.attempt
+        path = self.directory(name) / f"metrics-{attempt}-e{epoch}.jsonl"
+        return decode(path.read_bytes().partition(b"\n")[0], Line).step
+
     def reference(self, steps: int, hosts: int = 2) -> dict[int, str]:
         """Losses of an undisturbed run, as hexadecimal floats by step."""
         if (steps, hosts) not in self._reference:
@@ -264,8 +286,13 @@ class House:
 
 
 def newest_step(directory: Path) -> int:
-    """By the metrics files; -1 if there are none."""
-    return max(losses(directory), default=-1)
+    """By the last whole line of each metrics file; -1 if there is none."""
+    return max((_last_step(path) for path in directory.glob("metrics-*.jsonl")), default=-1)
+
+
+def _last_step(path: Path) -> int:
+    whole = path.read_bytes()[-2000:].rpartition(b"\n")[0]
+    return decode(whole.rpartition(b"\n")[2], Line).step if whole else -1
 
 
 def add_up(detail: JobDetail) -> JobDetail:

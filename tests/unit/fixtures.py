@@ -37,6 +37,7 @@ from trainmaster.core.events import (
     ResumeRequested,
     TimePassed,
 )
+from trainmaster.core.fleet.events import Reached
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.invariants import broken
@@ -115,8 +116,9 @@ class Stage:
                 )
             )
 
-    def disconnect(self, name: str) -> None:
-        self.tell(AgentDisconnected(at=self.now, host=HostId(name), session=self.host(name).session))
+    def disconnect(self, name: str, *reached: Reached) -> None:
+        session = self.host(name).session
+        self.tell(AgentDisconnected(at=self.now, host=HostId(name), session=session, reached=reached))
 
     def fall_silent(self, name: str) -> None:
         session = self.host(name).session

@@ -13,6 +13,7 @@ may then be half changed and must be thrown away: restore it from the log, which
 
 import heapq
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Reason, Token
@@ -46,6 +47,8 @@ from trainmaster.core.scheduling import jobs
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.state import ClusterState, Derived, effect_order
 from trainmaster.core.step import Step
+
+E = TypeVar("E", AgentDisconnected, AgentSilent)
 
 
 class Engine:
@@ -134,6 +137,14 @@ def _time_passed(step: Step, event: TimePassed) -> None:
         _WAKES[kind](step, name)
 
 
+def _agent_left(apply: Callable[[Step, E], object]) -> Callable[[Step, E], None]:
+    def left(step: Step, event: E) -> None:
+        reports.agent_left(step, event)
+        apply(step, event)
+
+    return left
+
+
 def _on_attempt(act: Callable[[Step, Attempt], None]) -> Callable[[Step, str], None]:
     def wake(step: Step, name: str) -> None:
         attempt = step.state.attempts[AttemptId(name)]
@@ -198,8 +209,8 @@ _APPLY: Mapping[type, Callable[..., object]] = {
     TimePassed: _time_passed,
     FleetDeclared: hosts.declare,
     AgentRegistered: hosts.registered,
-    AgentDisconnected: hosts.disconnected,
-    AgentSilent: hosts.silent,
+    AgentDisconnected: _agent_left(hosts.disconnected),
+    AgentSilent: _agent_left(hosts.silent),
     DrainRequested: hosts.drain,
     ResumeRequested: hosts.resume,
     JobSubmitted: jobs.submit,

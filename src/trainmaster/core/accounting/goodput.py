@@ -65,7 +65,7 @@ def _epoch_marks(attempt: Attempt, epoch: Epoch) -> list[tuple[Instant | None, s
     """(end of the span, its phase): each mark closes the span that began at the mark before it."""
     grouped = epoch.grouped_at if epoch.grouped_at is not None else epoch.launched_at
     last = epoch.last_step_at if epoch.first_step_at is not None else None
-    stopped = "save" if epoch.ended_by == "yielded" else "interrupt"
+    stopped = {"yielded": "save", "finished": "finish"}.get(epoch.ended_by, "interrupt")
     rows = [
         (epoch.formed_at, "decide"),
         (epoch.reserved_at, "place"),
@@ -148,7 +148,7 @@ def _divide(length: float, epoch: Epoch, again: int, last_step: int) -> dict[str
     last = max(epoch.last_step, last_step if not epoch.ended_by else -1)
     steps = max(last - max(epoch.restored_step, 0) - 1, 0)
     with_save = epoch.ended_by in ("yielded", "finished")
-    final_save = in_seconds(lasting(epoch.last_step_at, epoch.detected_at)) if with_save else 0.0
+    final_save = in_seconds(lasting(epoch.last_step_at, epoch.failed_at)) if with_save else 0.0
     save = min(max(epoch.save_s - final_save, 0.0), length)
     stepping = length - save
     replayed = min(max(again - 1, 0), steps)

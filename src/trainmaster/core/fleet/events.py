@@ -3,6 +3,7 @@
 from trainmaster.core.base.event import Event
 from trainmaster.core.base.ids import AttemptId, BootId, HostId, Owner, SessionId
 from trainmaster.core.base.time import Instant
+from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import HostSpec
 
 
@@ -25,11 +26,21 @@ class AgentRegistered(Event):
     """(attempt, epoch) of every worker group that is alive on the host."""
 
 
+class Reached(Value):
+    """How far an epoch was on a host, by the last heartbeat. If the host is dead, nothing newer will ever be known."""
+
+    attempt: AttemptId
+    epoch: int
+    step: int
+    step_at: Instant
+
+
 class AgentDisconnected(Event):
     """The agent's connection closed: its process ended, or its host died. Not yet a verdict on the host."""
 
     host: HostId
     session: SessionId
+    reached: tuple[Reached, ...] = ()
 
 
 class AgentSilent(Event):
@@ -38,6 +49,7 @@ class AgentSilent(Event):
     host: HostId
     session: SessionId
     silent_s: float
+    reached: tuple[Reached, ...] = ()
 
 
 class DrainRequested(Event):

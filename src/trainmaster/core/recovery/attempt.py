@@ -87,7 +87,7 @@ class Epoch(msgspec.Struct, kw_only=True):
     last_step_at: Instant | None = None
     save_s: float = 0.0
     failed_at: Instant | None = None
-    """When the first cause happened on its host, as far as known."""
+    """When the first cause happened on its host, as far as known; where all ranks left in order, when the last did."""
     detected_at: Instant | None = None
     decided_at: Instant | None = None
     ended_by: str = ""

@@ -55,6 +55,7 @@ def host_lost(step: Step, attempt: Attempt, name: HostId) -> None:
     attempt.unfit = tuple(host for host in attempt.unfit if host != name)
     if name in attempt.spares:
         attempt.spares = tuple(host for host in attempt.spares if host != name)
+        _want_another_spare(step, attempt)
     elif name in attempt.members:
         if attempt.epoch.ended_by and not attempt.undecided:
             reform(step, attempt)
@@ -278,6 +279,12 @@ def _leave(step: Step, attempt: Attempt, host: Host) -> None:
     attempt.prepared = tuple(name for name in attempt.prepared if name != host.id)
     if host.allocation == attempt.id:
         hosts.let_go(step, host)
+
+
+def _want_another_spare(step: Step, attempt: Attempt) -> None:
+    """A spare is gone: a host that is free now takes its place, or the next one that comes."""
+    want(step, attempt)
+    step.capacity_came = True
 
 
 def want(step: Step, attempt: Attempt) -> None:

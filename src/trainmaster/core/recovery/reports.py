@@ -11,8 +11,9 @@ from trainmaster.core.effects import (
     StopWorkers,
     VerifyHost,
 )
+from trainmaster.core.fleet.events import AgentDisconnected, AgentSilent, Reached
 from trainmaster.core.recovery import forming, handover, interrupt
-from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.attempt import Attempt, AttemptState, Epoch
 from trainmaster.core.recovery.ending import end, stopped
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
@@ -34,19 +35,27 @@ def _current(step: Step, event: WorkerExited | EpochPhase | CheckpointPublished 
     return attempt
 
 
-def _book(step: Step, event: WorkerExited) -> None:
-    """What the exit tells of the steps done, also when it comes after its epoch was given up."""
-    attempt = step.state.attempts.get(event.attempt)
-    if attempt is None or not 0 < event.epoch <= len(attempt.epochs):
-        return
-    epoch = attempt.epochs[event.epoch - 1]
-    if event.step > epoch.last_step:
-        epoch.last_step, epoch.last_step_at = event.step, event.step_at
-    epoch.save_s = max(epoch.save_s, event.save_s)
+def _book(step: Step, told: WorkerExited | Reached) -> Epoch | None:
+    """What is told of the steps done, also when it comes after its epoch was given up."""
+    attempt = step.state.attempts.get(told.attempt)
+    if attempt is None or not 0 < told.epoch <= len(attempt.epochs):
+        return None
+    epoch = attempt.epochs[told.epoch - 1]
+    if told.step > epoch.last_step:
+        epoch.last_step, epoch.last_step_at = told.step, told.step_at
+    return epoch
+
+
+def agent_left(step: Step, event: AgentDisconnected | AgentSilent) -> None:
+    """Books how far its ranks were: if the host is dead, and its peers with it, no exit will tell."""
+    for reached in event.reached:
+        _book(step, reached)
 
 
 def worker_exited(step: Step, event: WorkerExited) -> None:
-    _book(step, event)
+    booked = _book(step, event)
+    if booked is not None:
+        booked.save_s = max(booked.save_s, event.save_s)
     attempt = _current(step, event)
     if attempt is None or str(event.rank) in attempt.exits:
         return
@@ -62,6 +71,7 @@ def worker_exited(step: Step, event: WorkerExited) -> None:
     if len(attempt.exits) < spec.hosts * spec.ranks_per_host:
         return
     if ways == {"finished"}:
+        epoch.failed_at = max(exit.at for exit in attempt.exits.values())
         cause = Reason(token=Token.FINISHED, sentence="all ranks finished", numbers={"step": epoch.last_step})
         end(step, attempt, AttemptState.FINISHED, JobState.FINISHED, cause, gently=False)
     elif ways == {"yielded"}:

@@ -4,6 +4,7 @@ server that starts anew knows it again within one heartbeat."""
 from trainmaster.core.agent.wire import GroupProgress, Heartbeat, RankProgress
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.time import Instant
+from trainmaster.core.fleet.events import Reached
 
 
 class LiveView:
@@ -17,6 +18,16 @@ class LiveView:
     def heard_at(self, host: HostId) -> Instant | None:
         beat = self._beats.get(host)
         return beat[0] if beat is not None else None
+
+    def reached(self, host: HostId) -> tuple[Reached, ...]:
+        """The newest step of each epoch on a host, as it last told; epochs without one are left out."""
+        _, groups = self._beats.get(host, (Instant(0), {}))
+        newest = [(group, max(group.ranks, key=lambda rank: rank.step)) for group in groups.values() if group.ranks]
+        return tuple(
+            Reached(attempt=group.attempt, epoch=group.epoch, step=rank.step, step_at=rank.step_at)
+            for group, rank in newest
+            if rank.step > 0 and rank.step_at > 0
+        )
 
     def ranks(
         self, attempt: AttemptId, epoch: int, hosts: tuple[HostId, ...]

@@ -130,7 +130,7 @@ class Service:
     async def stream_ended(self, link: Link) -> None:
         """The connection is gone; if it was the host's present one, the agent is."""
         if self.links.ended(link) and not self._stopping:
-            await self._part(link.host, lambda at: AgentDisconnected(at=at, host=link.host, session=link.session))
+            await self._left(link.host, link.session)
 
     # --- what people ask
 
@@ -250,12 +250,19 @@ class Service:
         silent_s = in_seconds(silent)
         logger.warning("%s is silent for %.1f s", host, silent_s)
         self.links.drop(host)
-        await self._part(host, lambda at: AgentSilent(at=at, host=host, session=session, silent_s=silent_s))
+        reached = self.live.reached(host)
+        await self._part(
+            host, lambda at: AgentSilent(at=at, host=host, session=session, silent_s=silent_s, reached=reached)
+        )
 
     async def _never_streamed(self, host: HostId) -> None:
         session = self.runtime.session(host)
         if session is not None and not self.links.is_open(host):
-            await self._part(host, lambda at: AgentDisconnected(at=at, host=host, session=session))
+            await self._left(host, session)
+
+    async def _left(self, host: HostId, session: SessionId) -> None:
+        reached = self.live.reached(host)
+        await self._part(host, lambda at: AgentDisconnected(at=at, host=host, session=session, reached=reached))
 
     async def _part(self, host: HostId, event: Callable[[Instant], AnyEvent]) -> None:
         """The session is over: its agent has to register anew before it is heard."""

@@ -121,7 +121,7 @@ def _job_reason(job: Job, attempt: Attempt | None) -> Reason | None:
     if attempt.waiting is not None:
         return attempt.waiting
     if attempt.state is AttemptState.REFORMING and attempt.epochs:
-        return attempt.epoch.cause
+        return next((epoch.cause for epoch in reversed(attempt.epochs) if epoch.cause is not None), None)
     return attempt.handover.reason if attempt.handover is not None else None
 
 

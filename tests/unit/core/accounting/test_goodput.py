@@ -12,8 +12,9 @@ from tests.unit.fixtures import Stage, failure, host_spec, job_spec, stage
 from trainmaster.core.accounting.goodput import account, timeline
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner
-from trainmaster.core.base.time import Instant
+from trainmaster.core.base.time import Instant, seconds
 from trainmaster.core.effects import ReleaseAttempt
+from trainmaster.core.fleet.events import Reached
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Epoch
 from trainmaster.core.recovery.cause import first_cause
 from trainmaster.core.recovery.events import WorkerExited
@@ -68,6 +69,45 @@ def test_each_second_of_a_plain_run() -> None:
     assert result.wall_s == 121.0
     assert result.goodput == pytest.approx(95 / 121)
     assert result.steps == 101
+
+
+def test_a_server_that_heard_late_of_the_end() -> None:
+    """1. A job saves 5 s during its steps and 1 s at its end. 2. The server is away then, and hears of it 30 s later.
+    3. The saves are still booked as saves; the rest is its finish."""
+    play = stage(1)
+    attempt = play.running(job_spec(hosts=1))
+    play.at(130)
+    play.register("h1", session="s2", attempts=[(attempt.id, 1)])
+    play.exit(attempt, 0, "finished", step=101, step_at=100.0, save_s=6.0, at=101.0)
+    seconds_by_phase = play.account("job-1").seconds_by_phase
+    assert seconds_by_phase["save"] == pytest.approx(5.0)
+    assert seconds_by_phase["finish"] == pytest.approx(30.0)
+
+
+def test_steps_of_a_job_whose_hosts_all_died() -> None:
+    """1. The only host of a job dies at step 50; the last checkpoint is of step 40. 2. No rank is left to tell how far
+    it was, but its last heartbeat did: ten steps were lost, and the time of fifty was not wasted."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=1))
+    play.at(60)
+    reached = Reached(attempt=attempt.id, epoch=1, step=50, step_at=Instant(seconds(50)))
+    play.disconnect("h1", reached)
+    play.wait(5.0)
+    play.train(attempt, restored=40)
+    result = play.account("job-1")
+    assert (result.steps, result.steps_lost_unplanned) == (50, 10)
+    assert result.incidents[0].last_step_at == seconds(50)
+    assert result.seconds_by_phase["productive"] == pytest.approx(50.0)
+
+
+def test_what_a_host_reached_in_an_attempt_that_is_unknown_or_newer() -> None:
+    """1. A heartbeat told of an attempt that the engine never had, and of an epoch that it had not formed. 2. Neither
+    is booked."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=1))
+    far = Reached(attempt=AttemptId("job-9.a1"), epoch=1, step=50, step_at=Instant(seconds(50)))
+    play.disconnect("h1", far, far.but(attempt=attempt.id, epoch=2))
+    assert play.account("job-1").steps == 0
 
 
 def test_a_planned_hand_over_loses_no_step() -> None:

@@ -319,3 +319,39 @@ def test_a_requeue_survives_a_failure_on_the_way() -> None:
     play.exit(attempt, 1, "failed", failure("ValueError", "x"))
     assert attempt.state is AttemptState.PREEMPTED
     assert len(play.job("job-1").failures) == 1
+
+
+def test_a_spare_that_dies_is_replaced_at_once() -> None:
+    """1. A spare's host dies while another is free. 2. The free one is the new spare; the job is not disturbed."""
+    play = stage(4)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.lose("h3")
+    assert attempt.spares == ("h4",)
+    assert [effect.host for effect in play.pending(PrepareAttempt)] == ["h4"]
+    assert (attempt.state, attempt.epoch.number) == (AttemptState.RUNNING, 1)
+
+
+def test_a_spare_that_dies_is_replaced_when_a_host_comes() -> None:
+    """1. A spare's host dies and no host is free. 2. It comes back through verification and is the spare again."""
+    play = stage(3)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.lose("h3")
+    assert attempt.spares == ()
+    play.register("h3", boot="b2", session="s2")
+    play.settle()
+    assert attempt.spares == ("h3",)
+    assert (attempt.state, attempt.epoch.number) == (AttemptState.RUNNING, 1)
+
+
+def test_a_spare_that_cannot_be_prepared_is_replaced() -> None:
+    """1. The keeper of a spare does not start. 2. Another host is taken, and the first is not asked again."""
+    play = stage(4)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.lose("h3")
+    (prepare,) = play.pending(PrepareAttempt, "h4")
+    play.answer(prepare, "failed", "no space left")
+    play.settle(ReleaseAttempt)
+    assert attempt.spares == ()
+    play.register("h3", boot="b2", session="s2")
+    play.settle()
+    assert attempt.spares == ("h3",)
