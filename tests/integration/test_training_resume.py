@@ -1,7 +1,9 @@
 """Four real ranks with gloo: whatever happens between the first step and the last, the losses are those of a run to
 which nothing happened, to the bit."""
 
+import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from trainmaster.training import losses
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
 STEPS = "--steps=12"
+SAVE_KILLS = int(os.environ.get("TRAINMASTER_SAVE_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +123,7 @@ def staging(job: Membership) -> list[Path]:
     return list(job.checkpoints.glob(".staging-*"))
 
 
+@pytest.mark.parametrize("later", range(SAVE_KILLS))
 @pytest.mark.parametrize(
     ("moment", "condition"),
     [
@@ -130,13 +134,19 @@ def staging(job: Membership) -> list[Path]:
     ],
 )
 def test_all_ranks_are_killed_in_a_save(
-    warm: Warm, tmp_path: Path, undisturbed: dict[int, str], moment: str, condition: Callable[[Membership], bool]
+    warm: Warm,
+    tmp_path: Path,
+    undisturbed: dict[int, str],
+    moment: str,
+    condition: Callable[[Membership], bool],
+    later: int,
 ) -> None:
-    """1. All ranks are killed while a save is at the given moment (or just past it). 2. What has a final name is
+    """1. All ranks are killed while a save is at the given moment, or `later` milliseconds past it. 2. What has a final name is
     whole. 3. The next membership resumes from the newest such, and leaves no leftover."""
     with Membership(warm, tmp_path, STEPS, *TINY, every=3) as job:
         job.wait_until(lambda: published(job) == ["step-00000003"] if job.checkpoints.exists() else False, "first save")
         job.wait_until(lambda: condition(job) or "step-00000006" in published(job), moment)
+        time.sleep(later / 1000)
         job.kill()
         job.codes()
         for name in published(job):
