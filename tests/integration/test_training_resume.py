@@ -141,8 +141,8 @@ def test_all_ranks_are_killed_in_a_save(
     condition: Callable[[Membership], bool],
     later: int,
 ) -> None:
-    """1. All ranks are killed while a save is at the given moment, or `later` milliseconds past it. 2. What has a final name is
-    whole. 3. The next membership resumes from the newest such, and leaves no leftover."""
+    """1. All ranks are killed while a save is at the given moment, or `later` milliseconds past it. 2. What has a final
+    name is whole. 3. The next membership resumes from the newest such, and leaves no leftover."""
     with Membership(warm, tmp_path, STEPS, *TINY, every=3) as job:
         job.wait_until(lambda: published(job) == ["step-00000003"] if job.checkpoints.exists() else False, "first save")
         job.wait_until(lambda: condition(job) or "step-00000006" in published(job), moment)

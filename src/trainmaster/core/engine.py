@@ -11,7 +11,6 @@ If `handle` raises, the event has no meaning in this state (a defect or a world 
 may then be half changed and must be thrown away: restore it from the log, which does not have the event.
 """
 
-import heapq
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -76,10 +75,8 @@ class Engine:
 
     def next_wake(self) -> Instant | None:
         """When a policy wants a TimePassed, at the latest; None: never."""
-        heap = self._derived.wake_heap
-        while heap and self.state.wakes.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        found = self._derived.next_wake(self.state)
+        return found[0] if found is not None else None
 
     def pending(self, host: HostId | None = None) -> tuple[AnyEffect, ...]:
         """Effects without an outcome, in the order in which they were caused."""
@@ -128,10 +125,8 @@ class Engine:
 
 
 def _time_passed(step: Step, event: TimePassed) -> None:
-    due = sorted((at, key) for key, at in step.state.wakes.items() if at <= step.now)
-    for _, key in due:
-        if step.state.wakes.get(key, step.now + 1) > step.now:
-            continue
+    while (due := step.derived.next_wake(step.state)) is not None and due[0] <= step.now:
+        key = due[1]
         step.unwake(key)
         kind, _, name = key.partition("/")
         _WAKES[kind](step, name)

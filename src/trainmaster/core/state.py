@@ -52,6 +52,13 @@ class Derived:
         for effect in state.pending.values():
             self.effects_by_host.setdefault(effect.host, set()).add(effect.id)
 
+    def next_wake(self, state: ClusterState) -> tuple[Instant, str] | None:
+        """The earliest wake-up and its key. Entries of the heap that were withdrawn or put off are dropped here."""
+        heap = self.wake_heap
+        while heap and state.wakes.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
 
 def effect_order(effect: EffectId) -> tuple[int, int]:
     """Sort key: the order in which effects were caused."""

@@ -28,8 +28,7 @@ def enqueue(step: Step, job: Job) -> None:
     """Puts a queued job in its place of the queue."""
     assert job.state is JobState.QUEUED, (job.id, job.state)
     assert job.id not in step.state.queue, job.id
-    keys = [step.state.jobs[other].order_key() for other in step.state.queue]
-    step.state.queue.insert(bisect.bisect(keys, job.order_key()), job.id)
+    bisect.insort(step.state.queue, job.id, key=lambda name: step.state.jobs[name].order_key())
     step.capacity_came = True
 
 
