@@ -70,12 +70,12 @@ reboot_s = {reboot_s}
 """
 
 
-def wait(what: str, look: Callable[[], T | None], timeout_s: float = PATIENCE_S) -> T:
+def wait(what: str, look: Callable[[], T | None], timeout_s: float = PATIENCE_S, every_s: float = 0.01) -> T:
     """The first true value of `look`."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.01)
+        time.sleep(every_s)
     return found
 
 

@@ -130,6 +130,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "A write failed for lack of space (bytes or inodes).",
         "Free space at the path that the sentence names, or lower the number of checkpoints kept.",
     )
+    SAVE_FAILED = (
+        "save-failed",
+        "The newest save of a checkpoint failed. The job trains on; what it has done since the last one is at risk.",
+        "Read the sentence, and free space or repair the storage that it names; the next save tries again by itself.",
+    )
     CHECKPOINT_TORN = (
         "checkpoint-torn",
         "A checkpoint is incomplete or does not match its checksums; it is never loaded.",

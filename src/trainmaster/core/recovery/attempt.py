@@ -81,6 +81,8 @@ class Epoch(msgspec.Struct, kw_only=True):
     first_step_at: Instant | None = None
     published_step: int = -1
     failed_saves: int = 0
+    save_failure: str = ""
+    """Why the newest save failed; empty once one was published again."""
     note: str = ""
     last_step: int = -1
     """Last completed step that is known; exact once the epoch has ended."""

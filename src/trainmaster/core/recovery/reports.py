@@ -102,13 +102,14 @@ def published(step: Step, event: CheckpointPublished) -> None:
     attempt = _current(step, event)
     if attempt is not None:
         attempt.epoch.published_step = max(attempt.epoch.published_step, event.step)
+        attempt.epoch.save_failure = ""
 
 
 def save_failed(step: Step, event: CheckpointFailed) -> None:
     attempt = _current(step, event)
     if attempt is not None:
         attempt.epoch.failed_saves += 1
-        attempt.epoch.note = event.detail
+        attempt.epoch.note = attempt.epoch.save_failure = event.detail
 
 
 def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded) -> None:

@@ -108,7 +108,10 @@ def _become(command: tuple[str, ...]) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; other programs rely on them
         signal.signal(number, signal.SIG_DFL)
     program = interpreter(command[0], sys.executable)
-    os.execvpe(program, (program, *command[1:]), os.environ)
+    try:
+        os.execvpe(program, (program, *command[1:]), os.environ)
+    except FileNotFoundError as error:  # it names the last place of PATH that was tried
+        raise FileNotFoundError(error.errno, error.strerror, command[0]) from error
 
 
 def _reseed() -> None:

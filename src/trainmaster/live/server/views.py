@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from trainmaster.core.accounting.goodput import account
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, JobId, job_of
-from trainmaster.core.base.reasons import Reason, because
+from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
@@ -122,7 +122,16 @@ def _job_reason(job: Job, attempt: Attempt | None) -> Reason | None:
         return attempt.waiting
     if attempt.state is AttemptState.REFORMING and attempt.epochs:
         return next((epoch.cause for epoch in reversed(attempt.epochs) if epoch.cause is not None), None)
-    return attempt.handover.reason if attempt.handover is not None else None
+    return attempt.handover.reason if attempt.handover is not None else save_failure(attempt)
+
+
+def save_failure(attempt: Attempt) -> Reason | None:
+    """That the newest save of a running attempt failed; it goes on, but what it does is at risk."""
+    if not attempt.is_live() or not attempt.epochs or not attempt.epoch.save_failure:
+        return None
+    epoch = attempt.epoch
+    numbers: dict[str, int | float | str] = {"failed_saves": epoch.failed_saves, "published_step": epoch.published_step}
+    return Reason(token=Token.SAVE_FAILED, sentence=epoch.save_failure, numbers=numbers)
 
 
 def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, directory: str) -> JobDetail:
@@ -151,7 +160,8 @@ def jobs_by_state(state: ClusterState) -> dict[str, int]:
 
 
 def needs_attention(state: ClusterState) -> tuple[Reason, ...]:
-    """Failed hosts, and failed jobs that nobody submitted again; oldest first, at most `ATTENTION_MAX`."""
+    """Failed hosts, failed jobs that nobody submitted again, and jobs that can't save; oldest first, at most
+    `ATTENTION_MAX`."""
     newest = {job.spec.name: job for job in sorted(state.jobs.values(), key=lambda job: job.submitted_index)}
     found = [
         (host.since, because(host.reason.token, f"{host.id}: {host.reason.sentence}", **host.reason.numbers))
@@ -163,6 +173,12 @@ def needs_attention(state: ClusterState) -> tuple[Reason, ...]:
         for job in newest.values()
         if job.state is JobState.FAILED and job.reason is not None
     ]
+    for job in state.jobs.values():
+        attempt = newest_attempt(state, job)
+        trouble = save_failure(attempt) if attempt is not None else None
+        if attempt is not None and trouble is not None:
+            told = because(trouble.token, f"{job.spec.name} ({job.id}): {trouble.sentence}", **trouble.numbers)
+            found.append((attempt.since, told))
     return tuple(reason for _, reason in sorted(found, key=lambda row: row[0])[:ATTENTION_MAX])
 
 

@@ -1,0 +1,52 @@
+"""Everything is killed at once, or the one that looks after all of it."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.house import House, job, running, training
+
+from trainmaster.live.adapters import local
+from trainmaster.live.agent.processes import is_alive, kill_group, send, wait_gone
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
+
+STEPS = 60
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with running(hosts=2) as house:
+        yield house
+
+
+def test_everything_is_killed_and_brought_up_again(house: House) -> None:
+    """1. Nanny, server, agents, keepers and workers are killed while a job trains. 2. `up` on the same state: the job
+    goes on from its newest checkpoint. 3. It ends with the losses of an undisturbed run. 4. The nanny alone is killed
+    while a job trains: `down` still ends everything."""
+    expected = house.reference(STEPS)
+    name = house.submit(job("all", training(STEPS)))
+    house.wait_step(name, 22)
+    everything = tuple(house.ours())
+    assert len(everything) == 1 + 1 + 2 + 2 + 2
+    for process in everything:
+        send(process, signal.SIGKILL)
+        kill_group(process)
+    assert wait_gone(everything, 10.0) == ()
+    newest = max(int(path.name[5:]) for path in (house.state / "jobs").glob("job-2/checkpoints/step-*"))
+    up = house.cli("up", str(house.fleet_file), "--state", str(house.state))
+    assert up.returncode == 0, up.stderr
+    told = house.finish(name)
+    assert house.first_step(name, told.job.epoch) == newest + 1
+    assert house.hexes(name) == expected
+    assert (told.account.planned_handovers, told.account.unplanned_recoveries) == (0, 1)
+
+    house.wait_step(house.submit(job("nanny", training(1000))), 1)
+    left = house.ours()
+    nanny = local.process_of(house.state, "nanny")
+    assert nanny is not None
+    send(nanny, signal.SIGKILL)
+    assert len(left) == 8
+    down = house.cli("down", "--state", str(house.state))
+    assert down.returncode == 0, down.stderr
+    assert not [process for process in left if is_alive(process)]
