@@ -1,0 +1,100 @@
+"""The README's commands work as printed, in their order.
+
+Changed for the test: the model of the example job is small and paced, `job watch` is interrupted once it has shown a
+step, and the drain that asks on a terminal is answered by `--yes`.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainmaster.live import jobfile
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = '"--steps", "4000", "--dim", "32", "--layers", "1", "--heads", "2", "--key-heads", "1", "--hidden", "64", '
+SMALL += '"--seq-len", "16", "--global-batch", "4", "--step-sleep", "0.05"'
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
+
+
+def commands() -> list[str]:
+    """The lines of the README that call trainmaster on a local fleet."""
+    block = re.search(r"## A fleet on this machine\n+```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    lines = [line.removeprefix("$ ").split("  #")[0].strip() for line in block[1].splitlines()]
+    assert all(line.startswith("trainmaster ") for line in lines), lines
+    return lines
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    state = tmp_path / "state"
+    environment = {**os.environ, "TRAINMASTER_RUN_DIR": str(state), "PYTHONPATH": str(ROOT / "src")}
+    yield environment
+    run(["down"], environment)
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainmaster", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def watch(arguments: list[str], environment: dict[str, str]) -> None:
+    """Watches until a step is shown, then presses ctrl-c."""
+    command = [sys.executable, "-m", "trainmaster", *arguments]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as shown:
+        assert shown.stdout is not None
+        deadline = time.monotonic() + 90
+        for line in iter(shown.stdout.readline, b""):
+            if re.search(rb"step \d+", line):
+                break
+            assert time.monotonic() < deadline
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(10) == 130
+
+
+def small_example(tmp_path: Path) -> str:
+    text = (ROOT / "examples" / "llama.toml").read_text()
+    small, count = re.subn(r'"--steps", "\d+"', SMALL, text)
+    assert count == 1
+    path = tmp_path / "llama.toml"
+    path.write_text(small)
+    return str(path)
+
+
+def test_the_commands_work_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
+    """1. Up. 2. Submit, watch. 3. Drain, first as a dry run. 4. Look. 5. Down."""
+    seen = []
+    for line in commands():
+        arguments = shlex.split(line)[1:]
+        arguments = [small_example(tmp_path) if word == "examples/llama.toml" else word for word in arguments]
+        if arguments[:2] == ["job", "watch"]:
+            watch(arguments, environment)
+        else:
+            asks = arguments[:2] == ["host", "drain"] and "--dry-run" not in arguments
+            done = run([*arguments, *(["--yes"] if asks else [])], environment)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+        seen.append(" ".join(arguments[:2]))
+    assert seen[0].startswith("up ")
+    assert seen[-1] == "down"
+    assert "host drain" in seen
+
+
+def test_the_files_that_it_names_are_right(tmp_path: Path) -> None:
+    """The example job and the job file printed in the README are accepted."""
+    assert jobfile.load(ROOT / "examples" / "llama.toml").hosts == 4
+    printed = re.search(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert printed is not None
+    path = tmp_path / "job.toml"
+    path.write_text(printed[1])
+    assert jobfile.load(path).ranks_per_host == 8
