@@ -33,7 +33,7 @@ import re
 from pathlib import Path
 from typing import Final, get_args
 
-from trainmaster.core.base.ids import NAME_PATTERN
+from trainmaster.core.base.ids import NAME_PATTERN, looks_like_job_id
 from trainmaster.core.base.time import in_seconds, seconds
 from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, OnDrain, RestartBudget
 from trainmaster.live.tomlfile import Document, Table
@@ -83,6 +83,8 @@ def _name(root: Table) -> str:
     if name and not NAME_PATTERN.fullmatch(name):
         fix = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
         root.note("name", f"{name!r} is not a name", fix)
+    elif looks_like_job_id(name):
+        root.note("name", f"{name!r} looks like the id of a job", "choose a name that is not job-NUMBER")
     return name
 
 

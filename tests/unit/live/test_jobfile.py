@@ -127,6 +127,11 @@ def test_bad_names(tmp_path: Path, name: str) -> None:
     assert "is not a name" in found
 
 
+def test_a_name_is_no_id(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, SMALL.replace('"a"', '"job-7"'))
+    assert "looks like the id of a job" in found
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="does not exist"):
         load(tmp_path / "none.toml")

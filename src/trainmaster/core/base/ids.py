@@ -28,6 +28,11 @@ NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """Names of jobs, clusters and pools: as DNS labels (RFC 1123), so they are safe in paths, metrics and host names."""
 
 
+def looks_like_job_id(name: str) -> bool:
+    """A job may not be named so: commands take ids and names alike, and `job-3` must mean one thing."""
+    return re.fullmatch(r"job-\d+", name) is not None
+
+
 def job_id(number: int) -> JobId:
     assert number > 0
     return JobId(f"job-{number}")

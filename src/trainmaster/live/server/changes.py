@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from trainmaster.core.base.ids import NAME_PATTERN, HostId, Owner
+from trainmaster.core.base.ids import NAME_PATTERN, HostId, Owner, looks_like_job_id
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, after, seconds
 from trainmaster.core.commands import HostPlanItem, check_cancel, check_requeue, check_submit, plan_drain, plan_resume
@@ -52,6 +52,7 @@ def _check_spec(spec: JobSpec) -> None:
     """A job file is checked where it is read; this holds for every other way in."""
     rules = (
         (NAME_PATTERN.fullmatch(spec.name) is not None, "name must be a DNS label (a-z, 0-9, -; at most 63)"),
+        (not looks_like_job_id(spec.name), "name must not look like the id of a job (job-NUMBER)"),
         (bool(spec.command) and bool(spec.command[0]), "command must not be empty"),
         (1 <= spec.hosts <= HOSTS_MAX, f"hosts must be 1 to {HOSTS_MAX}"),
         (1 <= spec.ranks_per_host <= RANKS_MAX, f"ranks_per_host must be 1 to {RANKS_MAX}"),
