@@ -36,6 +36,7 @@ class FakeServer:
         self.port = 0
         self.lose_acknowledgements = 0
         self._numbers: dict[str, int] = {}
+        self._sent: list[Instruction] = []
         self._streams: list[asyncio.Queue[bytes]] = []
         self._changed = threading.Condition()
 
@@ -80,7 +81,9 @@ class FakeServer:
         return f"http://127.0.0.1:{self.port}"
 
     def send(self, effect: AnyEffect, lease: int | None = None) -> None:
-        self._put(Instruction(lease=self.lease if lease is None else lease, effect=effect))
+        instruction = Instruction(lease=self.lease if lease is None else lease, effect=effect)
+        self._put(instruction)
+        self._sent.append(instruction)
 
     def ask(self, query: Query) -> bytes:
         self._put(Instruction(query=query))
@@ -132,6 +135,9 @@ class FakeServer:
 
     async def _stream(self, request: Request) -> Response:
         queue: asyncio.Queue[bytes] = asyncio.Queue()
+        for instruction in tuple(self._sent):  # as the real one: what has no outcome goes out again
+            if instruction.effect is not None and not self.outcomes(instruction.effect):
+                queue.put_nowait(encode(instruction) + b"\n")
         self._tell(lambda: self._streams.append(queue))
 
         async def lines() -> AsyncIterator[bytes]:

@@ -71,7 +71,8 @@ def describe(exit: WorkerExited) -> str:
 def signature(exit: WorkerExited) -> str:
     failure = exit.failure
     if failure is not None and (failure.exception or failure.message):
-        return _CHANGING.sub("#", f"{failure.exception}: {failure.message}")
+        said = (part for part in (failure.exception, failure.message) if part)
+        return _CHANGING.sub("#", ": ".join(said))
     return f"signal {exit.signal}" if exit.signal is not None else f"exit code {exit.exit_code}"
 
 
