@@ -13,6 +13,7 @@ Raise one of these from a command; `cli/main.py` prints it and exits with its co
 (host lists, files, settings) are translated in `translate`, the only place that knows both sides.
 """
 
+import errno
 from typing import ClassVar, Final
 
 EXIT_CODES: Final = {
@@ -92,4 +93,22 @@ def translate(error: BaseException) -> UserError | None:
         count = len(error.problems)
         what = f"cannot use the {error.kind} {error.file}" + (f": {count} problems" if count > 1 else "")
         return WrongUsage(what, "\n".join(str(problem) for problem in error.problems))
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        what = f"cannot use {error.filename}" if error.filename else "cannot write the output"
+        return Failed(what, error.strerror or str(error), _OF_THE_MACHINE[error.errno])
     return None
+
+
+_OF_THE_MACHINE: Final = {
+    errno.EACCES: "use a place that you may write to, or ask for the right to it",
+    errno.EPERM: "use a place that you may write to, or ask for the right to it",
+    errno.EROFS: "use a place that can be written to",
+    errno.ENOSPC: "make room, then run the command again",
+    errno.EDQUOT: "make room in your quota, then run the command again",
+    errno.ENOTDIR: "give a directory; a part of this path is a file",
+    errno.EISDIR: "give a file; this is a directory",
+    errno.ENAMETOOLONG: "use a shorter path",
+    errno.ELOOP: "follow the links of this path; they go round in a circle",
+    errno.EIO: "look at the kernel's log; the disk does not answer as it should",
+}
+"""What is wrong with the machine or the path, not with us; and what to do."""

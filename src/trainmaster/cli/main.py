@@ -7,6 +7,7 @@ time that Python needs to start. To add a noun, write `cli/NOUN.py` with a click
 An unexpected exception is a defect of ours: the user sees one line and the path of a report with the traceback.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -109,9 +110,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _say(text: str, exit_code: int) -> int:
     try:
         sys.stdout.flush()
-        print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
+        # A closed pipe or a full disk; what is said below tells of it, and it must not be said again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
     return exit_code
 
 

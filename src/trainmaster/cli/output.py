@@ -86,6 +86,8 @@ class Output:
                     text = self._paint(field, field.text(field.value(item)))
                     _write(f"{field.name + ':':<{width + 1}}  {text}".rstrip() + "\n")
             case "name":
+                if not fields:
+                    raise WrongUsage(f"a {kind} has no name", "-o name prints the names of things", "use -o json")
                 _write(f"{fields[0].value(item)}\n")
             case "jsonl":
                 _write(_json({"schema": f"trainmaster.{kind}/v1", **_built(item)}) + "\n")
