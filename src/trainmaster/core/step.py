@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, effect_id
 from trainmaster.core.base.time import Instant
-from trainmaster.core.effects import AnyEffect
+from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.state import ClusterState, Derived
 
@@ -53,7 +53,16 @@ class Step:
 
     def drop_effects(self, host: HostId) -> None:
         """The host is gone: nothing that was asked of it will be answered."""
-        for effect in self.pending_at(host):
+        self._forget(self.pending_at(host))
+
+    def withdraw(self, host: HostId, attempt: AttemptId) -> None:
+        """The attempt leaves the host: how its part in forming an epoch ended concerns nobody any more."""
+        forming = (PrepareAttempt, ReserveStore, LaunchWorkers, AskWorkers)
+        effects = [effect for effect in self.pending_at(host) if isinstance(effect, forming)]
+        self._forget([effect for effect in effects if effect.attempt == attempt])
+
+    def _forget(self, effects: list[AnyEffect]) -> None:
+        for effect in effects:
             self.settle(effect.id)
         self.effects = [effect for effect in self.effects if effect.id in self.state.pending]
 

@@ -177,6 +177,7 @@ def let_go(step: Step, host: Host) -> None:
     """The attempt needs this host no longer; it is free when it is clean."""
     assert host.allocation is not None, host.id
     host.role = "releasing"
+    step.withdraw(host.id, host.allocation)
     clean_soon(step, host)
     step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=host.allocation))
 

@@ -108,6 +108,8 @@ def effect_failed(
             hosts.let_go(step, step.state.hosts[effect.host])
             want(step, attempt)
             return
+        if effect.host not in attempt.epoch.hosts:
+            return
     elif effect.epoch != attempt.epoch.number:
         return
     if attempt.epoch.ended_by and not attempt.undecided:

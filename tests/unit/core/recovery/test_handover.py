@@ -12,6 +12,7 @@ from trainmaster.core.effects import (
     ReleaseAttempt,
     ReserveStore,
     StopWorkers,
+    VerifyHost,
 )
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.scheduling.job import JobState
@@ -355,3 +356,26 @@ def test_a_spare_that_cannot_be_prepared_is_replaced() -> None:
     play.register("h3", boot="b2", session="s2")
     play.settle()
     assert attempt.spares == ("h3",)
+
+
+def test_a_spare_drained_while_it_warms_up_disturbs_nobody() -> None:
+    """1. A job runs; its spare is drained and resumed, and asked to prepare again. 2. It is drained once more before
+    that has ended. 3. The preparation ends as failed, since what it started was cleaned up. 4. The epoch runs on and
+    the budget is untouched. 5. The spare comes back and is prepared as if nothing had been."""
+    play = stage(3)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.drain("h3")
+    play.settle(ReleaseAttempt)
+    play.resume("h3")
+    play.settle(VerifyHost)
+    (prepare,) = play.pending(PrepareAttempt)
+    assert attempt.spares == ("h3",)
+    play.drain("h3")
+    play.answer(prepare, "failed", "the keeper of the attempt ended")
+    assert (attempt.state, attempt.epoch.number) == (AttemptState.RUNNING, 1)
+    assert play.job("job-1").failures == ()
+    play.settle(ReleaseAttempt)
+    play.resume("h3")
+    play.settle(VerifyHost, PrepareAttempt)
+    assert attempt.spares == ("h3",)
+    assert attempt.unfit == ()
