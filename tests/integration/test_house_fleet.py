@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.house import House, job, running, training
 
+from trainmaster.core.scheduling.request import RestartBudget
 from trainmaster.live.adapters import local
 from trainmaster.live.agent.processes import is_alive, kill_group, send, wait_gone
 
@@ -50,3 +51,20 @@ def test_everything_is_killed_and_brought_up_again(house: House) -> None:
     down = house.cli("down", "--state", str(house.state))
     assert down.returncode == 0, down.stderr
     assert not [process for process in left if is_alive(process)]
+
+
+def test_down_and_up_lose_no_step(house: House) -> None:
+    """1. `down` while a job trains: its ranks save and leave. 2. `up`, `down`, `up`: each time the job goes on with the
+    next step. 3. None of it counts against the job, and the losses are those of an undisturbed run."""
+    expected = house.reference(STEPS)
+    name = house.submit(job("down", training(STEPS), restart=RestartBudget(max_restarts=0)))
+    for step in (12, 30):
+        house.wait_step(name, step)
+        down = house.cli("down", "--state", str(house.state))
+        assert down.returncode == 0, down.stderr
+        up = house.cli("up", str(house.fleet_file), "--state", str(house.state))
+        assert up.returncode == 0, up.stderr
+    told = house.finish(name)
+    assert house.repeated(name) == 0
+    assert house.hexes(name) == expected
+    assert (told.account.steps_lost_planned, told.account.steps_lost_unplanned) == (0, 0)

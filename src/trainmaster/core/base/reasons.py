@@ -115,6 +115,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Workers run but no step was completed for longer than the bound.",
         "See which ranks are missing with `trainmaster job ranks`.",
     )
+    HOST_SHUT_DOWN = (
+        "host-shut-down",
+        "The agents of hosts were ended in order (a shutdown, or `trainmaster down`), and their ranks with them.",
+        "Nothing: the job goes on from its newest checkpoint when it has hosts again.",
+    )
     PEER_LOST = (
         "peer-lost",
         "A worker failed because another one went away: an echo, not a cause.",

@@ -7,6 +7,7 @@ place    replace who is gone; wait with a reason if nobody can
 form     the next epoch (see `forming`)
 """
 
+from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Duration, after
@@ -32,6 +33,22 @@ def worker_failed(step: Step, attempt: Attempt, event: WorkerExited) -> None:
         return
     _interrupted(step, attempt)
     _judge(step, attempt)
+
+
+def all_stopped(step: Step, attempt: Attempt) -> None:
+    """All ranks have left, and some were stopped by their agents unasked: the hosts are being shut down."""
+    stopped = sorted({exit.host for exit in attempt.exits.values() if exit.how == "stopped"})
+    sentence = f"the agents of {fold(stopped)} were ended in order and stopped their ranks"
+    cause = FirstCause(
+        reason=Reason(token=Token.HOST_SHUT_DOWN, sentence=sentence, numbers={"hosts": len(stopped)}),
+        at=min(exit.at for exit in attempt.exits.values()),
+        host=None,
+        rank=None,
+        signature="host-shut-down",
+        job_fault=False,
+    )
+    _interrupted(step, attempt)
+    _decide(step, attempt, cause)
 
 
 def mixed_outcome(step: Step, attempt: Attempt) -> None:

@@ -76,6 +76,8 @@ def worker_exited(step: Step, event: WorkerExited) -> None:
         end(step, attempt, AttemptState.FINISHED, JobState.FINISHED, cause, gently=False)
     elif ways == {"yielded"}:
         handover.all_yielded(step, attempt)
+    elif "stopped" in ways:
+        interrupt.all_stopped(step, attempt)
     else:
         interrupt.mixed_outcome(step, attempt)
 

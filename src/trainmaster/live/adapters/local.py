@@ -22,15 +22,15 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import Duration
 from trainmaster.core.base.value import Value, decode, encode
+from trainmaster.live.adapters.local_ready import Say, size_of, wait_ready
+from trainmaster.live.adapters.local_ready import server_url as server_url
 from trainmaster.live.agent.files import read_or_none, write_whole
 from trainmaster.live.agent.processes import ProcessName, is_alive, kill_group, name_of, send, wait_gone
 from trainmaster.live.agent.talk import RunningGroup
@@ -38,12 +38,11 @@ from trainmaster.live.fleetfile import load
 from trainmaster.ports.errors import UserError
 
 MEMORY: Final = Path("/dev/shm")
-UP_TIMEOUT_S: Final = 60.0
-AGENT_GRACE_S: Final = 6.0
-"""An agent gives workers two seconds and its last reports one."""
+HOSTS_LIMIT: Final = 64
+"""Local hosts are for trying things out; an agent alone takes 40 MB."""
+AGENT_GRACE_S: Final = 22.0
+"""An agent gives workers fifteen seconds to save, two more to end, and its last reports one."""
 SERVER_GRACE_S: Final = 8.0
-
-Say = Callable[[str], None]
 
 
 class LocalPlan(Value):
@@ -99,8 +98,12 @@ def plan_of(state: Path) -> LocalPlan | None:
 
 
 def make_plan(state: Path, fleet_file: Path) -> LocalPlan:
-    """Raises `trainmaster.live.tomlfile.FileError`."""
+    """Raises `UserError` or `trainmaster.live.tomlfile.FileError`."""
     file = load(fleet_file)
+    count = len(file.fleet.hosts)
+    if count > HOSTS_LIMIT:
+        why = f"each is an agent with processes of its own; this machine carries {HOSTS_LIMIT} at most"
+        raise UserError(f"{fleet_file} names {count} hosts", why, "bring up a smaller fleet: scenarios/local.toml")
     mark = hashlib.sha256(str(state).encode()).hexdigest()[:8]
     return LocalPlan(
         fleet=file.fleet.name,
@@ -147,85 +150,48 @@ def _locked(state: Path) -> Iterator[None]:
         with (_run_dir(state) / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-    except PermissionError as error:
+    except OSError as error:
         raise UserError(f"can't use {state}", str(error), "choose another directory with --state") from error
 
 
-def prepare(state: Path, fleet_file: Path) -> LocalPlan:
-    """Makes the directories and the plan. Raises `AlreadyUp`, or `UserError` if leftovers of a crash are in the way."""
+def prepare(state: Path, fleet_file: Path, say: Say) -> LocalPlan:
+    """Makes the directories and the plan. Raises `AlreadyUp`, or `UserError` if another fleet is up here or leftovers
+    of a crash are in the way."""
     plan = make_plan(state, fleet_file)
-    if process_of(state, "nanny") is not None:
-        raise AlreadyUp
     old = plan_of(state)
-    if old is not None:  # the nanny was killed; what it left must not be counted as the new fleet's
+    if process_of(state, "nanny") is not None:
+        if old is not None and old.hosts != plan.hosts:
+            why = f"it has {len(old.hosts)} hosts ({old.fleet_file}), the file names {len(plan.hosts)}"
+            raise UserError(f"another fleet is up in {state}: {old.fleet}", why, "end it, or give another --state")
+        raise AlreadyUp
+    if old is not None and not (old == plan and _is_alive(state, old)):
+        say(f"ending what an earlier fleet left in {state}")
         _end_everything(state, old)
     write_whole(record(state, "plan"), encode(plan))
     return plan
 
 
+def _is_alive(state: Path, plan: LocalPlan) -> bool:
+    """Server and agents run and only their nanny is missing: a new one looks after them, and no job is disturbed."""
+    names = ("server", *map(agent_of, plan.hosts))
+    return all(process_of(state, name) is not None for name in names)
+
+
 def up(state: Path, fleet_file: Path, say: Say) -> LocalPlan:
-    """Starts a fleet and returns when all its hosts are ready. `say` gets one line for each change.
-    Raises `AlreadyUp`, `UserError` or `trainmaster.live.tomlfile.FileError`."""
+    """Starts a fleet and returns when all its hosts are there. `say` gets one line for each change. If it does not come
+    up, nothing of it stays. Raises `AlreadyUp`, `UserError` or `trainmaster.live.tomlfile.FileError`."""
     state = state.absolute()
+    make_plan(state, fleet_file)  # refuses a bad file before anything is written
     with _locked(state):
-        plan = prepare(state, fleet_file)
+        plan = prepare(state, fleet_file, say)
+        said = size_of(log_of(state, "server"))
         nanny = spawn(state, "nanny", ["trainmaster.live.adapters.nanny", str(state)])
-    wait_ready(state, plan, say, lambda: runs(nanny))
+        try:
+            wait_ready(state, plan.hosts, said, say, lambda: runs(nanny))
+        except BaseException:
+            _end_everything(state, plan)
+            raise
     return plan
-
-
-def wait_ready(state: Path, plan: LocalPlan, say: Say, goes_on: Callable[[], bool]) -> None:
-    """Waits until the server answers and every host of the plan is ready. Raises `UserError`."""
-    deadline = time.monotonic() + UP_TIMEOUT_S
-    said = ""
-    while True:
-        found = _ready_hosts(state)
-        told = "waiting for the server" if found is None else f"{len(found)} of {len(plan.hosts)} hosts ready"
-        if told != said:
-            say(told)
-            said = told
-        if found is not None and set(plan.hosts) <= found:
-            return
-        if not goes_on() or time.monotonic() > deadline:
-            missing = [host for host in plan.hosts if host not in (found or ())]
-            raise UserError(
-                f"the fleet {plan.fleet} did not come up",
-                f"{told}; missing: {', '.join(missing)}",
-                f"look into {_run_dir(state)}/*.log, then: trainmaster down --state {state}",
-            )
-        time.sleep(0.05)
-
-
-class _ServerFile(msgspec.Struct):
-    """The part of the server's own file that is needed here."""
-
-    url: str
-    pid: int
-
-
-def server_url(state: Path) -> str | None:
-    """Where the server of this state directory listens; None while it does not."""
-    data = read_or_none(state / "server.json")
-    return None if data is None else msgspec.json.decode(data, type=_ServerFile).url
-
-
-def _ready_hosts(state: Path) -> set[HostId] | None:
-    import httpx
-
-    from trainmaster.live.server.resources import Hosts
-
-    url = server_url(state)
-    token = read_or_none(state / "tokens" / "viewer.token")
-    if url is None or token is None:
-        return None
-    headers = {"Authorization": f"Bearer {token.decode().strip()}"}
-    try:
-        answer = httpx.get(f"{url}/v1/hosts", headers=headers, timeout=2.0, trust_env=False)
-        answer.raise_for_status()
-    except httpx.HTTPError:
-        return None  # not yet; the deadline of the caller decides when that is a failure
-    hosts = decode(answer.content, Hosts).items
-    return {host.id for host in hosts if host.state == "ready" and host.connected}
 
 
 def down(state: Path, say: Say) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainmaster.core.agent import contract
-from trainmaster.core.agent.board import Request
+from trainmaster.core.agent.board import Phase, Request
 from trainmaster.core.agent.command import interpreter, is_python
 from trainmaster.core.agent.watch import WorkerExit
 from trainmaster.core.base.ids import AttemptId, HostId
@@ -33,6 +33,8 @@ from trainmaster.live.agent.link import KeeperGone, KeeperLink
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.processes import ProcessName, group_is_empty, is_alive, kill_group, name_of, send
 
+LEFT_LOOK_S = 0.02
+"""How often it is looked whether the workers have left."""
 _log = logging.getLogger(__name__)
 CONNECT_S = 30.0
 """A keeper listens after an interpreter start; on a host that swaps this may take seconds, more is a failure."""
@@ -283,6 +285,19 @@ class HostAttempt:
         request = Request.CHECKPOINT if effect.request == "checkpoint" else Request.YIELD
         for rank in living:
             group.boards[rank].ask(request)
+
+    async def let_save(self, grace_s: float) -> None:
+        """Asks the workers to save and leave, and waits until they have, or for `grace_s`. All ranks of a job agree on
+        a request that one of them sees, so the whole job leaves with a checkpoint when a host of it is shut down."""
+        group = self.groups.get(max(self.groups, default=0))
+        if group is None:
+            return
+        able = [rank for rank in group.living() if Phase.RESTORED <= group.reading(rank).phase <= Phase.SAVING]
+        for rank in able:
+            group.boards[rank].ask(Request.YIELD)
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while able and group.living() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(LEFT_LOOK_S)
 
     async def stop_up_to(self, epoch: int, grace: Duration) -> None:
         """Ends the workers of this epoch and earlier ones. Raises `EffectFailed`."""

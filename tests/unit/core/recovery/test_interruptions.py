@@ -7,6 +7,7 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReleaseAttempt, ReserveStore, StopWorkers
 from trainmaster.core.recovery.attempt import FORM_DEADLINE, SETTLE, STOP_GRACE, AttemptState
 from trainmaster.core.scheduling.job import JobState
+from trainmaster.core.scheduling.request import RestartBudget
 
 
 def test_a_worker_dies_and_the_job_forms_again_on_the_same_hosts() -> None:
@@ -270,3 +271,17 @@ def test_a_spare_that_cannot_be_prepared_is_not_asked_again() -> None:
     play.wait(600)
     assert play.pending(PrepareAttempt) == []
     assert play.host("h3").is_free()
+
+
+def test_ranks_stopped_by_a_shutdown_cost_no_budget() -> None:
+    """1. A job that may not restart runs. 2. The agents of both hosts are ended in order and stop their ranks. 3. The
+    job goes on; nothing counts against it, and the reason says what it was."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=2, restart=RestartBudget(max_restarts=0)))
+    for rank in (0, 1):
+        play.exit(attempt, rank, "stopped", signal=15)
+    assert play.job("job-1").failures == ()
+    assert attempt.is_live()
+    cause = attempt.epochs[0].cause
+    assert cause is not None
+    assert (cause.token, cause.numbers) == (Token.HOST_SHUT_DOWN, {"hosts": 2})
