@@ -238,18 +238,24 @@ class House:
         groups = [group for host in hosts if (group := self.group(name, host)) is not None]
         return next(worker.process for group in groups for worker in group.workers if worker.rank == rank)
 
+    def processes(self, host: HostId) -> list[ProcessName]:
+        """Agent, keepers and workers of a host."""
+        plan = local.plan_of(self.state)
+        assert plan is not None
+        memory, agent = local.memory_dir(plan, host), local.process_of(self.state, local.agent_of(host))
+        found = [decode(path.read_bytes(), ProcessName) for path in memory.glob("attempts/*/keeper.json")]
+        groups = [decode(path.read_bytes(), RunningGroup) for path in memory.glob("attempts/*/epoch-*/group.json")]
+        found += [worker.process for group in groups for worker in group.workers]
+        return [process for process in ([agent] if agent is not None else []) + found if is_alive(process)]
+
     def ours(self) -> list[ProcessName]:
         """Every process of the fleet that some file names: nanny, server, agents, keepers, workers."""
         plan = local.plan_of(self.state)
         if plan is None:
             return []
-        names = ("nanny", "server", *map(local.agent_of, plan.hosts))
+        names = ("nanny", "server")
         found = [process for name in names if (process := local.process_of(self.state, name)) is not None]
-        memory = Path(plan.memory_root)
-        found += [decode(path.read_bytes(), ProcessName) for path in memory.glob("*/attempts/*/keeper.json")]
-        groups = [decode(path.read_bytes(), RunningGroup) for path in memory.glob("*/attempts/*/epoch-*/group.json")]
-        found += [worker.process for group in groups for worker in group.workers]
-        return [process for process in found if is_alive(process)]
+        return found + [process for host in plan.hosts for process in self.processes(host)]
 
     # --- rest
 

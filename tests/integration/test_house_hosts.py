@@ -1,6 +1,7 @@
 """Hosts die, hang, and are drained under a real training job; it goes on with the losses of an undisturbed run."""
 
 import re
+import signal
 import time
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ from tests.integration.house import House, add_up, job, running, wait
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.live.adapters import local
-from trainmaster.live.agent.processes import is_alive
+from trainmaster.live.agent.processes import is_alive, send
 from trainmaster.live.server.resources import History, JobDetail
 
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
@@ -174,6 +175,41 @@ def test_agent_hangs(house: House) -> None:
     house.wait_host(victim, "is ready", lambda view: view.state == "ready" and view.connected)
     assert not [worker for worker in group.workers if is_alive(worker.process)]
     assert [text for text in house.sentences(before) if re.match(f"{victim}: .*no heartbeat for", text)]
+    end(house, name, epochs=2, planned=0, unplanned=1)
+
+
+def test_host_hangs(house: House) -> None:
+    """1. A host hangs as a whole: agent, keeper and workers are stopped, so no connection breaks. 2. It is lost within
+    the same bound, and the job goes on. 3. It wakes up: nothing of the old epoch is left, and it is verified."""
+    name = start(house, "sleeps")
+    victim = house.detail(name).job.hosts[0]
+    processes = house.processes(victim)
+    assert len(processes) == 3
+    paused_at = time.monotonic()
+    for process in processes:
+        assert send(process, signal.SIGSTOP)
+    house.wait_host(victim, "is lost", lambda view: view.state == "out-failed")
+    assert time.monotonic() - paused_at < SILENCE_BOUND_S
+    resumed(house, name, 1)
+    for process in reversed(processes):
+        assert send(process, signal.SIGCONT)
+    house.wait_host(victim, "is ready", lambda view: view.state == "ready" and view.connected)
+    assert [is_alive(process) for process in processes] == [True, False, False]
+    end(house, name, epochs=2, planned=0, unplanned=1)
+
+
+def test_keeper_dies(house: House) -> None:
+    """1. The keeper of a member is killed; its worker goes with it. 2. The job goes on with the same hosts, and the
+    cause names the keeper."""
+    name = start(house, "keeper", spares=0)
+    before = house.detail(name).job.hosts
+    keeper = house.processes(before[1])[1]
+    assert send(keeper, signal.SIGKILL)
+    told = resumed(house, name, 1)
+    assert told.job.hosts == before
+    cause = told.account.incidents[0].cause
+    assert cause.token is Token.WORKER_KILLED
+    assert f"rank 1 on {before[1]} failed: the keeper of the attempt" in cause.sentence
     end(house, name, epochs=2, planned=0, unplanned=1)
 
 

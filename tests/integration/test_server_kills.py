@@ -19,6 +19,8 @@ STEPS_A_KILL = 50
 PACE_S = 0.04 if KILLS <= 3 else 0.12
 """The nanny starts a server that is killed again and again later and later; the job has to outlast that."""
 FIRST_STEPS = 30
+LONG_S = 1.6
+"""Longer than the heartbeat timeout of the test fleet."""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,33 @@ def test_killed_server_returns_and_the_job_finishes_in_the_same_epoch(house: Hou
     assert house.hexes(name) == expected
     assert max(back_s) < 10.0, back_s
     assert away_s(told) == []
+
+
+def test_hung_server_blames_nobody(house: House) -> None:
+    """1. The server hangs for longer than a heartbeat may take. 2. Then everything hangs, as on a machine that sleeps.
+    3. When they go on, no host is lost for what the server could not hear, and the job ends in its first epoch."""
+    steps = 120
+    expected = house.reference(steps)
+    name = house.submit(job("hang", training(steps)))
+    directory = house.directory(name)
+    house.wait_step(name, 5)
+    server = local.process_of(house.state, "server")
+    assert server is not None
+    hung_at, seen = time.monotonic(), newest_step(directory)
+    send(server, signal.SIGSTOP)
+    wait("training goes on", lambda: time.monotonic() > hung_at + LONG_S and newest_step(directory) > seen + 10)
+    everything = house.ours()
+    for process in everything:
+        send(process, signal.SIGSTOP)
+    time.sleep(LONG_S)
+    for process in everything:
+        send(process, signal.SIGCONT)
+    told = house.finish(name)
+    assert (told.job.epoch, told.job.restarts) == (1, 0)
+    assert house.repeated(name) == 0
+    assert house.hexes(name) == expected
+    wait("both agents are back", lambda: all(host.connected for host in house.hosts().values()))
+    assert {host.state for host in house.hosts().values()} == {"ready"}
 
 
 def test_training_goes_on_and_ends_without_a_server(house: House) -> None:

@@ -119,7 +119,7 @@ def _worker_failed(exit: WorkerExited, failed: int) -> FirstCause:
     conflict = port_conflict(_text(exit))
     token = Token.WORKER_KILLED if killed else Token.PORT_TAKEN if conflict is not None else Token.WORKER_EXITED
     told = exit.failure.message if killed and exit.failure is not None and exit.failure.exception else describe(exit)
-    sentence = f"rank {exit.rank} on {exit.host} {'was' if killed else 'failed:'} {told}"
+    sentence = f"rank {exit.rank} on {exit.host} {'was' if told.startswith('killed') else 'failed:'} {told}"
     if conflict is not None:
         sentence = f"rank {exit.rank} on {exit.host} failed: {conflict.sentence()}; the next launch takes another port"
     return FirstCause(

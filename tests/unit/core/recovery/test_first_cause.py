@@ -152,6 +152,14 @@ def test_a_kill_as_agents_tell_it() -> None:
     assert cause.reason.sentence == "rank 1 on h1 was killed by SIGKILL"
 
 
+def test_a_rank_that_went_with_its_keeper() -> None:
+    """1. The keeper dies, and the kernel kills its workers. 2. The agent's note makes a sentence."""
+    cause = first_cause([], [exit_of(1, ("SIGKILL", "the keeper ended, and its workers with it"), signal=9)])
+    assert cause is not None
+    assert cause.reason.token is Token.WORKER_KILLED
+    assert cause.reason.sentence == "rank 1 on h1 failed: the keeper ended, and its workers with it"
+
+
 def test_an_abort_with_an_error_of_its_own_is_no_kill() -> None:
     cause = first_cause([], [exit_of(1, ("AcceleratorError", "CUDA error: device-side assert"), signal=6)])
     assert cause is not None
