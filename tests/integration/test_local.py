@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import signal
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,8 +18,8 @@ from trainmaster.core.base.value import decode, encode
 from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.live.adapters import local
 from trainmaster.live.agent.files import read_or_none
-from trainmaster.live.agent.processes import is_alive
-from trainmaster.live.server.resources import HostView, Jobs, JobSubmission
+from trainmaster.live.agent.processes import is_alive, send, wait_gone
+from trainmaster.live.server.resources import HostsChange, HostView, Jobs, JobSubmission
 from trainmaster.ports.errors import UserError
 
 pytestmark = pytest.mark.real
@@ -152,3 +154,55 @@ def test_up_twice_and_chaos_without_a_fleet(state: Path, tmp_path: Path) -> None
         local.kill_host(state, HostId("h9"))
     with pytest.raises(UserError, match="no fleet runs"):
         local.kill_host(tmp_path, HOST)
+
+
+def test_a_held_host_counts_as_up(state: Path, tmp_path: Path) -> None:
+    """1. A host is drained. 2. Down and up again: the fleet is up, and says which host is held."""
+    call(state, "POST", "/v1/hosts/drain", encode(HostsChange(hosts=HOST, reason="fan")))
+    local.down(state, lambda _: None)
+    said: list[str] = []
+    local.up(state, tmp_path / "fleet.toml", said.append)
+    assert any("held" in line and HOST in line for line in said), said
+
+
+def test_a_server_that_cannot_start_says_why_at_once(tmp_path: Path) -> None:
+    """1. The port of the fleet file is taken. 2. `up` fails within seconds, with the server's own reason, and nothing
+    stays behind."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = tmp_path / "fleet.toml"
+        file.write_text(f"{FLEET}\n[server]\nport = {taken.getsockname()[1]}\n")
+        before = time.monotonic()
+        with pytest.raises(UserError, match="the server does not start") as refused:
+            local.up(tmp_path / "state", file, lambda _: None)
+        assert "port" in refused.value.why
+        assert time.monotonic() - before < 30
+    assert local.plan_of(tmp_path / "state") is None
+    assert not local.down(tmp_path / "state", lambda _: None)
+
+
+def test_a_fleet_too_large_for_a_machine_is_refused(tmp_path: Path) -> None:
+    """Nothing is written, nothing starts."""
+    file = tmp_path / "fleet.toml"
+    file.write_text(FLEET.replace("h[1-2]", "h[1-500]"))
+    with pytest.raises(UserError, match="names 500 hosts"):
+        local.up(tmp_path / "state", file, lambda _: None)
+    assert not (tmp_path / "state").exists()
+
+
+def test_another_fleet_is_not_taken_for_this_one(state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text(FLEET.replace("h[1-2]", "k[1-2]"))
+    with pytest.raises(UserError, match="another fleet is up"):
+        local.up(state, file, lambda _: None)
+
+
+def test_a_new_nanny_takes_over(state: Path, tmp_path: Path) -> None:
+    """1. The nanny is killed. 2. `up` starts another one; server and agents run on as they were."""
+    names = ("server", local.agent_of(HOST))
+    before = [local.process_of(state, name) for name in names]
+    nanny = local.process_of(state, "nanny")
+    assert nanny is not None
+    send(nanny, signal.SIGKILL)
+    assert wait_gone((nanny,), 5.0) == ()
+    local.up(state, tmp_path / "fleet.toml", lambda _: None)
+    assert [local.process_of(state, name) for name in names] == before
