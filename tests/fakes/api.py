@@ -237,6 +237,7 @@ def progress(view: JobView, step: int) -> JobProgress:
         epoch=view.epoch,
         at=Instant(AT - 400_000),
         step=step,
+        step_at=Instant(AT - 400_000),
         loss=2.3125,
         step_s=0.25,
         published_step=1200,

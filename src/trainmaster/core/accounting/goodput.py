@@ -43,9 +43,11 @@ class Span(Value):
     """0: between epochs of different attempts."""
 
 
-def timeline(job: Job, attempts: Sequence[Attempt], now: Instant) -> tuple[Span, ...]:
+def timeline(
+    job: Job, attempts: Sequence[Attempt], now: Instant, still_since: Instant | None = None
+) -> tuple[Span, ...]:
     """The spans of a job from its submission to its end (or `now`), in order, without gaps. A stretch of steps is one
-    span `training`; `account` divides it into productive, replay and save."""
+    span `training`; `account` divides it into productive, replay and save. `still_since`: see there."""
     end = job.ended_at if job.ended_at is not None else now
     marks: list[tuple[Instant | None, str, str, int]] = []
     for attempt in attempts:
@@ -57,6 +59,9 @@ def timeline(job: Job, attempts: Sequence[Attempt], now: Instant) -> tuple[Span,
             marks.append((attempt.ended_at, closing, attempt.id, len(attempt.epochs)))
     last = "queue" if not attempts or not attempts[-1].is_live() else _open_phase(attempts[-1])
     name, number = (attempts[-1].id, len(attempts[-1].epochs)) if attempts else ("", 0)
+    if still_since is not None and last == "training":
+        marks.append((still_since, last, name, number))
+        last = "interrupt"
     marks.append((end, last, name, number))
     return tuple(_spans(job.submitted_at, end, marks))
 
@@ -103,11 +108,14 @@ def _spans(start: Instant, end: Instant, marks: Iterable[tuple[Instant | None, s
             at = Instant(until)
 
 
-def account(job: Job, attempts: Sequence[Attempt], now: Instant, last_step: int = -1) -> JobAccount:
-    """The account of a job at `now`. `last_step`: newest step that heartbeats tell of, for an epoch that still runs."""
+def account(
+    job: Job, attempts: Sequence[Attempt], now: Instant, last_step: int = -1, still_since: Instant | None = None
+) -> JobAccount:
+    """The account of a job at `now`. `last_step`: newest step that heartbeats tell of, for an epoch that still runs;
+    `still_since`: the end of that step, if the job stands still since then (no step was completed within the bound)."""
     seconds: dict[str, float] = {}
     steps_again = _steps_again(attempts)
-    for span in timeline(job, attempts, now):
+    for span in timeline(job, attempts, now, still_since):
         length = in_seconds(span.end - span.start)
         if span.phase != "training":
             seconds[span.phase] = seconds.get(span.phase, 0.0) + length

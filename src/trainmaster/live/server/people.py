@@ -95,7 +95,7 @@ async def status(call: Call) -> StatusView:
             hosts_by_state=views.hosts_by_state(state),
             gpus=sum(host.spec.gpus for host in state.hosts.values()),
             jobs_by_state=views.jobs_by_state(state),
-            needs_attention=views.needs_attention(state),
+            needs_attention=views.needs_attention(state, service.live, service.now()),
         )
 
 
@@ -128,7 +128,7 @@ async def jobs(call: Call) -> Jobs:
         state = runtime.engine.state
         shown = [job for job in state.jobs.values() if query.all or job.state in (JobState.QUEUED, JobState.ACTIVE)]
         shown.sort(key=lambda job: job.submitted_index)
-        items = tuple(views.job_view(state, job, call.service.live) for job in shown)
+        items = tuple(views.job_view(state, job, call.service.live, call.service.now()) for job in shown)
         return Jobs(index=state.index, at=call.service.now(), items=items)
 
 

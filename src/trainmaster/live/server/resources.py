@@ -96,8 +96,13 @@ class JobProgress(Value):
     attempt: AttemptId
     epoch: int
     at: Instant
+    """Of the newest heartbeat."""
     step: int
+    """Newest completed step of any rank; -1: none in this epoch yet."""
+    step_at: Instant
+    """End of that step."""
     loss: float
+    """Of that step."""
     step_s: float
     published_step: int
     ranks: tuple[RankView, ...]

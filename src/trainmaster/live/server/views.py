@@ -11,6 +11,7 @@ from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.stall import RankMark, stalled
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.state import ClusterState
 from trainmaster.core.words import sentence
@@ -66,13 +67,15 @@ def progress(state: ClusterState, job: Job, live: LiveView) -> JobProgress | Non
         )
         for host, _, rank in told
     )
+    lead = max(ranks, key=lambda rank: (rank.step, rank.step_at))
     return JobProgress(
         job=job.id,
         attempt=attempt.id,
         epoch=attempt.epoch.number,
         at=max(at for _, at, _ in told),
-        step=max(rank.step for rank in ranks),
-        loss=ranks[0].loss,
+        step=lead.step if lead.step > 0 else -1,
+        step_at=lead.step_at,
+        loss=lead.loss,
         step_s=max(rank.step_s for rank in ranks),
         published_step=max(rank.published_step for _, _, rank in told),
         ranks=ranks,
@@ -88,7 +91,22 @@ def live_progress(state: ClusterState, jobs: Iterable[Job], live: LiveView) -> I
                 yield found
 
 
-def job_view(state: ClusterState, job: Job, live: LiveView) -> JobView:
+def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason | None:
+    """That a running job completes no steps."""
+    attempt = newest_attempt(state, job)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return None
+    told = live.ranks(attempt.id, attempt.epoch.number, attempt.epoch.hosts)
+    marks = [
+        RankMark(
+            rank=rank.rank, host=host, phase=Phase(rank.phase), step=rank.step, step_at=rank.step_at, step_s=rank.step_s
+        )
+        for host, _, rank in told
+    ]
+    return stalled(marks, now)
+
+
+def job_view(state: ClusterState, job: Job, live: LiveView, now: Instant) -> JobView:
     attempt = newest_attempt(state, job)
     epochs = [epoch for name in job.attempts for epoch in state.attempts[name].epochs]
     told = progress(state, job, live)
@@ -108,9 +126,9 @@ def job_view(state: ClusterState, job: Job, live: LiveView) -> JobView:
         hosts=attempt.members if attempt is not None and attempt.is_live() else (),
         spares=attempt.spares if attempt is not None and attempt.is_live() else (),
         restarts=max(len(epochs) - 1, 0),
-        step=told.step if told is not None else known_step,
+        step=told.step if told is not None and told.step > 0 else known_step,
         published_step=max(known_published, told.published_step if told is not None else -1),
-        reason=_job_reason(job, attempt),
+        reason=_job_reason(job, attempt) or stall(state, job, live, now),
     )
 
 
@@ -120,7 +138,11 @@ def _job_reason(job: Job, attempt: Attempt | None) -> Reason | None:
         return job.reason
     if attempt.waiting is not None:
         return attempt.waiting
-    if attempt.state is AttemptState.REFORMING and attempt.epochs:
+    if attempt.undecided:
+        return because(
+            Token.UNDECIDED, "it was interrupted; the first cause is not known yet", epoch=len(attempt.epochs)
+        )
+    if attempt.epoch.first_step_at is None and len(attempt.epochs) > 1:
         return next((epoch.cause for epoch in reversed(attempt.epochs) if epoch.cause is not None), None)
     return attempt.handover.reason if attempt.handover is not None else save_failure(attempt)
 
@@ -136,17 +158,24 @@ def save_failure(attempt: Attempt) -> Reason | None:
 
 def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, directory: str) -> JobDetail:
     told = progress(state, job, live)
+    still = stall(state, job, live, now) is not None
     attempts = [state.attempts[name] for name in job.attempts]
     return JobDetail(
         index=state.index,
         at=now,
-        job=job_view(state, job, live),
+        job=job_view(state, job, live, now),
         spec=job.spec,
         by=job.by,
         submitted_at=job.submitted_at,
         directory=directory,
         progress=told,
-        account=account(job, attempts, max(now, state.now), told.step if told is not None else -1),
+        account=account(
+            job,
+            attempts,
+            max(now, state.now),
+            told.step if told is not None else -1,
+            told.step_at if told is not None and still else None,
+        ),
         history=job.story,
     )
 
@@ -159,9 +188,9 @@ def jobs_by_state(state: ClusterState) -> dict[str, int]:
     return dict(Counter(job.state.value for job in state.jobs.values()))
 
 
-def needs_attention(state: ClusterState) -> tuple[Reason, ...]:
-    """Failed hosts, failed jobs that nobody submitted again, and jobs that can't save; oldest first, at most
-    `ATTENTION_MAX`."""
+def needs_attention(state: ClusterState, live: LiveView, now: Instant) -> tuple[Reason, ...]:
+    """Failed hosts, failed jobs that nobody submitted again, and jobs that stand still or can't save; oldest first, at
+    most `ATTENTION_MAX`."""
     newest = {job.spec.name: job for job in sorted(state.jobs.values(), key=lambda job: job.submitted_index)}
     found = [
         (host.since, because(host.reason.token, f"{host.id}: {host.reason.sentence}", **host.reason.numbers))
@@ -175,7 +204,7 @@ def needs_attention(state: ClusterState) -> tuple[Reason, ...]:
     ]
     for job in state.jobs.values():
         attempt = newest_attempt(state, job)
-        trouble = save_failure(attempt) if attempt is not None else None
+        trouble = stall(state, job, live, now) or (save_failure(attempt) if attempt is not None else None)
         if attempt is not None and trouble is not None:
             told = because(trouble.token, f"{job.spec.name} ({job.id}): {trouble.sentence}", **trouble.numbers)
             found.append((attempt.since, told))
