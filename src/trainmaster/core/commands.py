@@ -90,8 +90,11 @@ def _resume_item(host: Host, by: Owner) -> HostPlanItem:
     others = [hold for hold in host.holds if hold.owner != by]
     if others:
         held = "; ".join(f"{hold.owner}: {hold.reason}" for hold in others)
+        mine = host.hold_of(by) is not None
         sentence = f"held by {held}; only the owner lifts a hold"
-        return HostPlanItem(host=host.id, changed=False, refused=True, sentence=sentence)
+        if mine:
+            sentence = f"the hold of {by} is lifted, but it stays out: {sentence}"
+        return HostPlanItem(host=host.id, changed=mine, refused=True, sentence=sentence)
     out = host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED)
     if not host.holds and not out:
         return HostPlanItem(host=host.id, changed=False, sentence=f"is {host.state.value} and has no hold")

@@ -113,7 +113,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     STEP_STALLED = (
         "step-stalled",
         "Workers run but no step was completed for longer than the bound.",
-        "See what the ranks behind wrote (`trainmaster job logs J --rank N`); `trainmaster job requeue J` starts it anew.",
+        "Read what the ranks that are behind wrote (`trainmaster job logs`); `trainmaster job requeue` starts it anew.",
     )
     HOST_SHUT_DOWN = (
         "host-shut-down",

@@ -5,6 +5,7 @@ from tests.unit.fixtures import ALICE, OPS, Stage, host_spec, job_spec, of_kind,
 
 from trainmaster.core.base.ids import Owner
 from trainmaster.core.base.reasons import Token
+from trainmaster.core.commands import plan_resume
 from trainmaster.core.effects import PrepareAttempt, ReleaseAttempt, ReserveStore, StopWorkers, VerifyHost
 from trainmaster.core.events import AgentDisconnected, FleetDeclared, LeaseTaken
 from trainmaster.core.fleet.lifecycle import VERIFICATION_TASKS
@@ -332,3 +333,21 @@ def test_an_answer_to_a_settled_effect_means_nothing() -> None:
 def test_positions_follow_the_declaration() -> None:
     play = Stage(host_spec("h9"), host_spec("h2"))
     assert [play.host(name).position for name in ("h9", "h2")] == [0, 1]
+
+
+def test_each_of_two_owners_lifts_its_own_hold() -> None:
+    """1. Two people drain one host. 2. The first one resumes: the plan lifts that hold and says who keeps the host
+    out. 3. The second one resumes: the host returns."""
+    play = stage(1)
+    play.drain("h1", by=OPS)
+    play.drain("h1", by=ALICE)
+    (item,) = plan_resume(play.engine.state, ("h1",), OPS)  # type: ignore[arg-type]
+    assert (item.changed, item.refused) == (True, True)
+    assert ALICE in item.sentence
+    play.resume("h1", by=OPS)
+    assert [hold.owner for hold in play.host("h1").holds] == [ALICE]
+    (item,) = plan_resume(play.engine.state, ("h1",), ALICE)  # type: ignore[arg-type]
+    assert (item.changed, item.refused) == (True, False)
+    play.resume("h1", by=ALICE)
+    play.settle(VerifyHost)
+    assert play.states("h1") == ["ready"]
