@@ -25,6 +25,7 @@ import msgspec
 from trainmaster import __version__
 from trainmaster.cli.errors import Failed, NoSuchThing, NotAllowed, Unreachable, UserError, WorldMoved, WrongUsage
 from trainmaster.cli.options import resolved
+from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import Value, decode, encode
 from trainmaster.live.server.resources import Hosts, JobProgress, Jobs, LoggedEvent, Problem
 
@@ -283,7 +284,7 @@ def _why(error: Exception, timeout_s: float) -> str:
 
 
 _KINDS: Final[dict[int, type[UserError]]] = {
-    400: WrongUsage, 401: NotAllowed, 403: NotAllowed, 404: NoSuchThing, 409: WorldMoved, 413: WrongUsage,
+    400: WrongUsage, 401: NotAllowed, 403: NotAllowed, 404: NoSuchThing, 409: Failed, 413: WrongUsage,
     503: Unreachable, 504: Unreachable,
 }  # fmt: skip
 
@@ -297,6 +298,8 @@ def _refusal(status: int, data: bytes, path: str) -> UserError:
         body = " ".join(data[:300].decode(errors="replace").split()) or "no reason was given"
         return kind(f"the server answers {status} to {path}", body, "see the server's log; trainmaster version")
     token = problem.reason.token
+    if token is Token.WORLD_MOVED:
+        kind = WorldMoved  # any other conflict is one with what is there, not with a plan made earlier
     return kind(problem.reason.sentence, f"{token}: {token.meaning}", problem.fix or token.advice)
 
 

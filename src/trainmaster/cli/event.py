@@ -5,13 +5,13 @@ from typing import Final
 
 import click
 
-from trainmaster.cli.client import Client, Pause, complete_hosts, complete_jobs, connect, job_path
+from trainmaster.cli.client import Client, Pause, complete_hosts, complete_jobs, connect, host_path, job_path
 from trainmaster.cli.options import Noun, shows
 from trainmaster.cli.output import Column, Output, say
 from trainmaster.cli.words import clock_text
 from trainmaster.core.base.ids import HostId, job_of
 from trainmaster.core.scheduling.events import JobSubmitted
-from trainmaster.live.server.resources import Events, JobDetail, LoggedEvent, StatusView
+from trainmaster.live.server.resources import Events, HostView, JobDetail, LoggedEvent, StatusView
 
 PAGE: Final = 1_000
 LOOK_BACK_MAX: Final = 50_000
@@ -92,9 +92,9 @@ def _follow(client: Client, since: int) -> Iterator[LoggedEvent]:
 
 
 def _filter(client: Client, job: str | None, host: str | None) -> Filter:
-    """Raises `NoSuchThing` for a job that does not exist."""
+    """Raises `NoSuchThing` for a job or a host that does not exist."""
     of_job = _is_of_job(client.get(job_path(job), JobDetail)) if job else _all
-    of_host = _is_of_host(HostId(host)) if host else _all
+    of_host = _is_of_host(client.get(host_path(host), HostView).id) if host else _all
     return lambda item: of_job(item) and of_host(item)
 
 

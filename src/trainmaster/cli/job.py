@@ -57,7 +57,7 @@ _job_argument = click.argument("name", metavar="JOB", shell_complete=complete_jo
         ("trainmaster job submit job.toml --dry-run", "check it, and see where it would start"),
         ("trainmaster job submit job.toml --wait --timeout 2h", "for scripts: exit code 0 when it finished"),
     ],
-    exit_codes=(0, 1, 2, 4, 5, 6, 130),
+    exit_codes=(0, 1, 2, 5, 6, 130),
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Check the job and show where it would start; submit nothing.")

@@ -5,7 +5,7 @@ reasons, never exceptions. Nothing here is a second opinion on what the engine w
 that make no sense, and say beforehand whom a change touches.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trainmaster.core.base.ids import HostId, JobId, Owner
 from trainmaster.core.base.reasons import Reason, Token
@@ -58,11 +58,12 @@ def unknown_hosts(state: ClusterState, hosts: Iterable[HostId]) -> tuple[HostId,
     return tuple(host for host in hosts if host not in state.hosts)
 
 
-def plan_drain(state: ClusterState, hosts: Iterable[HostId], by: Owner) -> tuple[HostPlanItem, ...]:
-    return tuple(_drain_item(state, state.hosts[name], by) for name in hosts)
+def plan_drain(state: ClusterState, hosts: Sequence[HostId], by: Owner) -> tuple[HostPlanItem, ...]:
+    drained = frozenset(hosts)
+    return tuple(_drain_item(state, state.hosts[name], by, drained) for name in hosts)
 
 
-def _drain_item(state: ClusterState, host: Host, by: Owner) -> HostPlanItem:
+def _drain_item(state: ClusterState, host: Host, by: Owner, drained: frozenset[HostId]) -> HostPlanItem:
     if host.hold_of(by) is not None:
         return HostPlanItem(host=host.id, changed=False, sentence=f"already held by {by}: {host.holds[0].reason}")
     attempt = state.attempts[host.allocation] if host.allocation is not None else None
@@ -70,11 +71,13 @@ def _drain_item(state: ClusterState, host: Host, by: Owner) -> HostPlanItem:
         sentence = f"is {host.state.value}; no job runs on it"
         return HostPlanItem(host=host.id, changed=True, sentence=sentence, gpus=host.spec.gpus)
     job = state.jobs[attempt.job]
-    ready = [name for name in attempt.spares if state.hosts[name].is_usable()]
+    leaving = [name for name in attempt.members if name in drained]
+    usable = (name for name in attempt.spares if name not in drained and state.hosts[name].is_usable())
+    ready = dict(zip(leaving, usable, strict=False))
     if job.spec.on_drain == "finish":
         what = "runs on it and may finish first"
-    elif ready:
-        what = f"runs on it and moves to {ready[0]} after a checkpoint"
+    elif host.id in ready:
+        what = f"runs on it and moves to {ready[host.id]} after a checkpoint"
     else:
         what = "runs on it and moves as soon as a spare is free; none is now"
     sentence = f"{job.spec.name} ({job.id}) {what}"

@@ -79,7 +79,7 @@ def load(file: Path) -> JobSpec:
 
 
 def _name(root: Table) -> str:
-    name = root.text("name")
+    name = root.text("name", may_be_empty=False)
     if name and not NAME_PATTERN.fullmatch(name):
         fix = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
         root.note("name", f"{name!r} is not a name", fix)

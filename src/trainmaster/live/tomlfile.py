@@ -83,8 +83,10 @@ class Table:
         self.document, self.path, self._content = document, path, content
         self._known: set[str] = set()
 
-    def text(self, key: str, default: str | None = None) -> str:
+    def text(self, key: str, default: str | None = None, may_be_empty: bool = True) -> str:
         """A string; required if there is no default."""
+        if not may_be_empty and self._content.get(key) == "":
+            self.note(key, "it is empty", "write something between the quotes")
         return str(self._get(key, str, "a string in quotes", default, ""))
 
     def integer(self, key: str, default: int | None, low: int, high: int) -> int:

@@ -118,10 +118,17 @@ def test_a_token_file_that_is_missing_or_binary(tmp_path: Path) -> None:
 # Failures
 
 
+def test_only_a_plan_that_is_out_of_date_says_that_the_world_moved(api: FakeApi, token_file: str) -> None:
+    with api:
+        api.refuse("GET", "/v1/hosts", 409, because(Token.WORLD_MOVED, "the log is at 9"), "plan again")
+        with pytest.raises(WorldMoved):
+            client(api, token_file).get("/v1/hosts", Hosts)
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, WrongUsage), (401, NotAllowed), (403, NotAllowed), (404, NoSuchThing), (409, WorldMoved),
+        (400, WrongUsage), (401, NotAllowed), (403, NotAllowed), (404, NoSuchThing), (409, Failed),
         (413, WrongUsage), (500, Failed), (503, Unreachable), (507, Failed), (302, Failed),
     ],
 )  # fmt: skip

@@ -55,7 +55,7 @@ def test_a_name_that_is_taken(api: FakeApi, line: CommandLine) -> None:
     (line.home / "job.toml").write_text('name = "llama"\ncommand = ["true"]\nhosts = 2\n')
     api.refuse("POST", "/v1/jobs", 409, because(Token.NAME_TAKEN, "a job named llama is active already (job-1)"))
     ran = line.run("job", "submit", "job.toml")
-    assert ran.code == 4
+    assert ran.code == 1
     assert "a job named llama is active already (job-1)" in ran.err
 
 
@@ -191,7 +191,7 @@ def test_cancel_shows_what_is_lost(api: FakeApi, line: CommandLine) -> None:
 def test_what_cannot_be_cancelled(api: FakeApi, line: CommandLine) -> None:
     api.refuse("POST", "/v1/jobs/job-2/cancel", 409, because(Token.ALREADY_ENDED, "broken (job-2) is failed already"))
     ran = line.run("job", "cancel", "broken", "--reason", "x", "--yes")
-    assert ran.code == 4
+    assert ran.code == 1
     assert "trainmaster job requeue" in ran.err
     assert line.run("job", "cancel", "nothing", "--reason", "x", "--yes").code == 3
 

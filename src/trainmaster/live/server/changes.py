@@ -143,7 +143,10 @@ async def _change_hosts(
         if body.check_index is not None and body.check_index != state.index:
             sentence = f"the plan is of index {body.check_index}, and the log is at {state.index}"
             raise Refusal(409, Token.WORLD_MOVED, sentence, planned=body.check_index, index=state.index)
-        items = plan(state, known_hosts(state, body.hosts), by)
+        hosts = known_hosts(state, body.hosts)
+        if not hosts:
+            raise Refusal(400, Token.BAD_REQUEST, "the host list names no host")
+        items = plan(state, hosts, by)
         touched = tuple(item.host for item in items if item.changed or whole)
         index = state.index
         if touched and not body.dry_run:
