@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 from trainmaster.core.base.value import Value
@@ -40,7 +40,3 @@ def timed(act: Callable[[], object]) -> float:
     start = time.perf_counter()
     act()
     return time.perf_counter() - start
-
-
-def rounded(values: Sequence[float], digits: int = 4) -> list[float]:
-    return [round(value, digits) for value in values]

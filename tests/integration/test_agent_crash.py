@@ -2,11 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.agent_server import FakeServer
 from tests.integration.agent_host import ATTEMPT, AgentHost, eventually, is_gone
 
 from trainmaster.core.base.ids import HostId
@@ -22,22 +20,6 @@ while not os.path.exists("go"):
     time.sleep(0.01)
 print("went")
 """
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    fake.start()
-    yield fake
-    fake.stop()
-
-
-@pytest.fixture
-def host(tmp_path: Path, server: FakeServer) -> Iterator[AgentHost]:
-    made = AgentHost(tmp_path, server)
-    made.start_agent()
-    yield made
-    made.close()
 
 
 def test_workers_survive_the_agent_and_are_adopted(host: AgentHost) -> None:

@@ -1,10 +1,6 @@
 """PyTorch under the agent: scripts that know nothing of us, by exec and by fork, and the store on the reserved port."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from tests.fakes.agent_server import FakeServer
 from tests.integration.agent_host import AgentHost
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
@@ -40,22 +36,6 @@ dist.barrier()
 print("met")
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    fake.start()
-    yield fake
-    fake.stop()
-
-
-@pytest.fixture
-def host(tmp_path: Path, server: FakeServer) -> Iterator[AgentHost]:
-    made = AgentHost(tmp_path, server)
-    made.start_agent()
-    yield made
-    made.close()
 
 
 def start(host: AgentHost, script: str, preload: tuple[str, ...]) -> None:

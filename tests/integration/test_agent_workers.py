@@ -5,11 +5,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tests.fakes.agent_server import FakeServer
 from tests.integration.agent_host import ATTEMPT, AgentHost, eventually, is_gone
 
 from trainmaster.core.agent.wire import Query
@@ -34,22 +31,6 @@ import json, os, sys
 seen = {"env": dict(os.environ), "argv": sys.argv, "path0": sys.path[0], "name": __name__, "cwd": os.getcwd()}
 print(json.dumps(seen))
 """
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    fake.start()
-    yield fake
-    fake.stop()
-
-
-@pytest.fixture
-def host(tmp_path: Path, server: FakeServer) -> Iterator[AgentHost]:
-    made = AgentHost(tmp_path, server)
-    made.start_agent()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("preload", [(), ("json",)])

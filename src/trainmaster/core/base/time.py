@@ -31,8 +31,3 @@ def in_seconds(value: int) -> float:
 def after(start: Instant, duration: int) -> Instant:
     """The instant that lies `duration` after `start`."""
     return Instant(start + duration)
-
-
-def between(start: Instant, end: Instant) -> Duration:
-    """The duration from `start` to `end`; negative if `end` is earlier."""
-    return Duration(end - start)
