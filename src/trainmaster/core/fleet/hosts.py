@@ -78,6 +78,7 @@ def registered(step: Step, event: AgentRegistered) -> None:
             step.drop_effects(host.id)
     host.boot, host.session, host.address = event.boot, event.session, event.address
     host.connected, host.gone_at = True, None
+    host.versions = {**host.versions, **event.versions}
     step.unwake(f"reconnect/{host.id}")
     for attempt, _ in event.attempts:
         if host.allocation != attempt and not _releasing(step, host, attempt):
