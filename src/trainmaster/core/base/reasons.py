@@ -217,6 +217,27 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Agents were asked to do something and have not reported the outcome yet.",
         "Wait; an agent that stays silent is treated as lost.",
     )
+    # Why planned work may not take capacity
+    GUARANTEE_BROKEN = (
+        "guarantee-broken",
+        "Fewer units would be left in service than are guaranteed to a tenant or a pool.",
+        "Wait until units are back, ask for fewer at once, or lower the guarantee; see the numbers.",
+    )
+    MAINTENANCE_BUFFER_SPENT = (
+        "maintenance-buffer-spent",
+        "Planned work has, or was promised, as many units as it may have at once.",
+        "Wait until units are back, or ask for fewer at once.",
+    )
+    FAILURE_BUFFER_SPENT = (
+        "failure-buffer-spent",
+        "More units have failed than the failure buffer allows: no planned work starts and trains stop by themselves.",
+        "Repair and return failed units; returning is always allowed.",
+    )
+    DOMAIN_CAP = (
+        "domain-cap",
+        "Planned work has, or was promised, as many units of one place (a row, a rack) as it may have at once.",
+        "Wait until units of that place are back, or ask for fewer of them at once.",
+    )
     # The service itself
     SERVER_UNREACHABLE = (
         "server-unreachable",
