@@ -53,6 +53,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "See `trainmaster host ls`; padding is part of a name (7 is not 07).",
     )
     NO_SUCH_JOB = ("no-such-job", "No job has this id or name.", "See `trainmaster job ls --all`.")
+    NO_SUCH_RESOURCE = (
+        "no-such-resource",
+        "A scope of maintenance names something that the fleet does not have, or nothing at all.",
+        "Name hosts, racks, rows, pods, planes or clusters of the fleet file, as host/h1 or rack/R.",
+    )
     NAME_TAKEN = (
         "name-taken",
         "A job of this name is still active.",
