@@ -1,0 +1,1 @@
+"""The twin: the same policies in simulated time."""
