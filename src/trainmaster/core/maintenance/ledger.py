@@ -13,6 +13,7 @@ Planned work may take units if, in every book that counts them and after all tha
   out planned + promised + wanted <= maintenance buffer     else maintenance-buffer-spent
   out failed <= failure buffer                              else failure-buffer-spent: no planned work starts at all
   out planned + promised + wanted <= cap of each domain     else domain-cap
+Limits are looked at where a unit is wanted; elsewhere they may be spent.
 
 - All or nothing: a part of a set would be drained and then wait for the rest.
 - Units that are out or promised already take nothing, so repair of failed ones and hand-over are always allowed.
@@ -23,9 +24,11 @@ Planned work may take units if, in every book that counts them and after all tha
   reboot that never returns must not hold a train's slot for ever) and may well spend the failure buffer (then trains
   stop, since work that loses hosts is not to go on). It stays on the failed side, whoever works on it, until it is in
   service again.
-- A promise of a unit that has failed counts again when the unit is back. In service less promised is then what it was,
-  so no guarantee suffers, but the maintenance buffer may be over by those units, and nobody else is admitted meanwhile.
-  A planner that wants it exact gives up the promise of a unit that fails, and checks again when it is back.
+- A promise is no licence for ever: hosts may fail between admission and drain. `check_start` asks the same questions
+  again when a drain is to begin, of what has really begun by then (units leaving or out, not mere promises, or two that
+  wait would block each other). Nothing is drained while failures are above their buffer, whoever was admitted before.
+- A promise of a unit that failed meanwhile counts again when the unit is back: in service less promised is then what it
+  was, and `check_start` keeps the maintenance buffer.
 """
 
 from collections.abc import Iterable
@@ -141,12 +144,12 @@ _SIDE_BEFORE: Final = {
     HostState.OUT_FAILED: Side.OUT_FAILED,
 }
 
-_ABSENT, _FREE, _PROMISED, _PLANNED, _FAILED = range(5)
-"""How a unit counts: places in the counts of a tally. Free: in service and not promised."""
+_ABSENT, _FREE, _PROMISED, _LEAVING, _PLANNED, _FAILED = range(6)
+"""How a unit counts: places in the counts of a tally. Free: in service, neither promised nor leaving."""
 
 _COUNTS_AS: Final = {
     Side.IN_SERVICE: _FREE,
-    Side.LEAVING: _PROMISED,
+    Side.LEAVING: _LEAVING,
     Side.OUT_PLANNED: _PLANNED,
     Side.OUT_FAILED: _FAILED,
     Side.ABSENT: _ABSENT,
@@ -159,7 +162,7 @@ class _Levels:
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        self.counts = [0, 0, 0, 0, 0]
+        self.counts = [0] * 6
 
     @property
     def total(self) -> int:
@@ -167,11 +170,11 @@ class _Levels:
 
     @property
     def in_service(self) -> int:
-        return self.counts[_FREE] + self.counts[_PROMISED]
+        return self.counts[_FREE] + self.promised
 
     @property
     def promised(self) -> int:
-        return self.counts[_PROMISED]
+        return self.counts[_PROMISED] + self.counts[_LEAVING]
 
     @property
     def planned(self) -> int:
@@ -184,7 +187,15 @@ class _Levels:
     @property
     def taken(self) -> int:
         """What planned work has, or was promised."""
-        return self.counts[_PLANNED] + self.counts[_PROMISED]
+        return self.counts[_PLANNED] + self.promised
+
+    def begun(self) -> "_Levels":
+        """Without the promises that nobody has begun to take."""
+        levels = _Levels()
+        levels.counts = self.counts.copy()
+        levels.counts[_FREE] += levels.counts[_PROMISED]
+        levels.counts[_PROMISED] = 0
+        return levels
 
     def unworn(self) -> "_Levels":
         """The same total, all in service and nothing promised."""
@@ -391,25 +402,29 @@ class Ledger:
 
     def check(self, units: Iterable[HostId]) -> Reason | None:
         """Why planned work may not take all of these units now; None if it may. Those out or promised take nothing."""
-        wanted: dict[_Tally, int] = {}
-        for unit in set(units):
-            entry = self._entries[unit]
-            if entry.counts_as == _FREE:
-                for tally in entry.tallies:
-                    wanted[tally] = wanted.get(tally, 0) + 1
-        found = [(tally.order, tally.refusal(tally.levels, count)) for tally, count in wanted.items()]
-        return _first(found)
+        wanted = self._wanted(units, (_FREE,))
+        return _first([(tally.order, tally.refusal(tally.levels, count)) for tally, count in wanted.items()])
+
+    def check_start(self, units: Iterable[HostId]) -> Reason | None:
+        """Why the drain of units that were promised may not begin now; None if it may. Those that are leaving or out
+        take nothing."""
+        wanted = self._wanted(units, (_FREE, _PROMISED))
+        return _first([(tally.order, tally.refusal(tally.levels.begun(), count)) for tally, count in wanted.items()])
 
     def never(self, units: Iterable[HostId]) -> Reason | None:
         """Why planned work may not take all of these units even if all units were in service and nothing promised."""
+        wanted = self._wanted(units, (_FREE, _PROMISED, _LEAVING, _PLANNED, _FAILED))
+        return _first([(tally.order, tally.refusal(tally.levels.unworn(), count)) for tally, count in wanted.items()])
+
+    def _wanted(self, units: Iterable[HostId], count_as: tuple[int, ...]) -> dict[_Tally, int]:
+        """How many of the units each book and domain would have to give."""
         wanted: dict[_Tally, int] = {}
         for unit in set(units):
             entry = self._entries[unit]
-            if entry.counts_as != _ABSENT:
+            if entry.counts_as in count_as:
                 for tally in entry.tallies:
                     wanted[tally] = wanted.get(tally, 0) + 1
-        found = [(tally.order, tally.refusal(tally.levels.unworn(), count)) for tally, count in wanted.items()]
-        return _first(found)
+        return wanted
 
     def account(self) -> Account:
         """All numbers, in the order of the policy; domains by name."""

@@ -271,7 +271,8 @@ def test_a_unit_out_for_planned_work_that_fails_changes_its_buffer() -> None:
 
 def test_a_promised_unit_that_fails_and_returns_breaks_no_guarantee() -> None:
     """1. A promised unit fails; its place goes to another. 2. It is back, still promised: over the buffer by one, which
-    is told as such and not as a negative rest. 3. In service less promised did not change. 4. Nobody else goes."""
+    is told as such and not as a negative rest. 3. In service less promised did not change. 4. Nobody else is admitted,
+    and once the other has begun, its own drain waits."""
     names = named(10)
     guarantees = (Guarantee(name="g", book="c", least=hosts(8)),)
     ledger = ledger_of(CapacityPolicy(books=(book(maintenance=hosts(1)),), guarantees=guarantees), units_of(names))
@@ -284,8 +285,47 @@ def test_a_promised_unit_that_fails_and_returns_breaks_no_guarantee() -> None:
     assert account.guarantees[0].headroom == headroom == 0
     assert account.maintenance == BufferAccount(size=1, used=2, left=0, over=1)
     assert ledger.check(names[2:3]) is not None
+    ledger.set_side(names[1], Side.LEAVING)
+    refused(ledger.check_start(names[:1]), Token.MAINTENANCE_BUFFER_SPENT, promised=1, wanted=1, short_by=1)
+    ledger.set_side(names[1], Side.IN_SERVICE)
     ledger.unpromise(names[:2])
     refused(ledger.check(names[2:4]), Token.MAINTENANCE_BUFFER_SPENT)
+
+
+def test_a_promise_is_looked_at_again_when_the_drain_begins() -> None:
+    """1. Two operations are admitted. 2. Then hosts fail, beyond their buffer: neither may begin. 3. The buffer holds
+    again, but the guarantee leaves one: either may begin, the other then waits; the one that left goes on."""
+    names = named(10)
+    guarantees = (Guarantee(name="g", book="c", least=hosts(7)),)
+    policy = CapacityPolicy(books=(book(maintenance=hosts(2), failure=hosts(2)),), guarantees=guarantees)
+    ledger = ledger_of(policy, units_of(names))
+    one, two = names[:1], names[1:2]
+    ledger.promise(one)
+    ledger.promise(two)
+    assert ledger.check_start([*one, *two]) is None
+    move(ledger, names[7:], Side.OUT_FAILED)
+    assert ledger.check(one) is None, "promised already"
+    refused(ledger.check_start(one), Token.GUARANTEE_BROKEN, in_service=7, promised=0, allowed=0, short_by=1)
+    ledger.set_side(names[7], Side.IN_SERVICE)
+    assert ledger.check_start(one) is None
+    assert ledger.check_start(two) is None
+    refused(ledger.check_start([*one, *two]), Token.GUARANTEE_BROKEN, wanted=2, short_by=1)
+    ledger.set_side(one[0], Side.LEAVING)
+    refused(ledger.check_start(two), Token.GUARANTEE_BROKEN, promised=1, wanted=1, short_by=1)
+    assert ledger.check_start(one) is None
+    ledger.set_side(one[0], Side.OUT_PLANNED)
+    assert ledger.check_start(one) is None
+    refused(ledger.check_start(two), Token.GUARANTEE_BROKEN, out_planned=1, promised=0)
+
+
+def test_no_drain_begins_while_failures_are_above_their_buffer() -> None:
+    names = named(10)
+    ledger = ledger_of(CapacityPolicy(books=(book(maintenance=hosts(2), failure=hosts(1)),)), units_of(names))
+    ledger.promise(names[:1])
+    move(ledger, names[8:], Side.OUT_FAILED)
+    refused(ledger.check_start(names[:1]), Token.FAILURE_BUFFER_SPENT, out_failed=2, short_by=1)
+    ledger.set_side(names[9], Side.IN_SERVICE)
+    assert ledger.check_start(names[:1]) is None
 
 
 def test_a_row_is_never_taken_at_once() -> None:
@@ -525,6 +565,9 @@ def test_random_lives_against_a_naive_recount(moves: list[Any], wanted: set[Host
     reason = ledger.check(wanted)
     assert reason == rebuilt.check(wanted)
     assert (reason is not None) == naive_refusal(sides, operations, wanted)
+    start = ledger.check_start(wanted)
+    assert start == rebuilt.check_start(wanted)
+    assert (start is not None) == naive_refusal(sides, [], wanted)
     if reason is not None:
         assert reason.numbers["short_by"] > 0  # type: ignore[operator]
         assert all(value >= 0 for value in reason.numbers.values() if isinstance(value, int))
