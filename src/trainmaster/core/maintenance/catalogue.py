@@ -110,6 +110,9 @@ class Rule(Value):
     when: Pin
     needs: Pin
     same: bool = False
+    only_with: ComponentName = ComponentName("")
+    """The rule is for units that have this component (a fabric manager matters where there is an NVSwitch); empty: for
+    all."""
     why: str = ""
 
 
