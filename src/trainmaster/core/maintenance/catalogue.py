@@ -128,6 +128,17 @@ class Catalogue(Value):
     def kind(self, name: KindName) -> Kind | None:
         return next((kind for kind in self.kinds if kind.name == name), None)
 
+    def sequence(self) -> tuple[ComponentName, ...]:
+        """The order in which pending updates of a unit are applied: what comes `after` others behind them, else as
+        declared. Components of a cycle (which no checked catalogue has) come last."""
+        names = {component.name for component in self.components}
+        placed: dict[ComponentName, None] = {}
+        rest = list(self.components)
+        while ready := [one for one in rest if all(name in placed or name not in names for name in one.after)]:
+            placed[ready[0].name] = None
+            rest.remove(ready[0])
+        return (*placed, *(component.name for component in rest))
+
     def job_consistent(self) -> tuple[ComponentName, ...]:
         return tuple(sorted(component.name for component in self.components if component.job_consistent))
 
