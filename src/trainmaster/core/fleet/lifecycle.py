@@ -66,6 +66,9 @@ DEADLINES: Final[dict[HostState, Duration]] = {
 }
 """Draining has a long one: a job that may finish first decides how long it takes; a request may set a shorter one."""
 
+DEMANDED_DEADLINE: Final = HOUR
+"""For a verification with tasks that the last work demands: a deep check runs all GPUs under load."""
+
 CLEAN_DEADLINE: Final = seconds(120)
 """From the moment an attempt lets go of a host until nothing of it is left there. Killing takes milliseconds; a process
 that hangs in the kernel takes for ever, and the host with it."""

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from trainmaster.core.base.ids import HostId, OperationId
+from trainmaster.core.base.ids import HostId, OperationId, TrainName
+from trainmaster.core.base.reasons import Reason
 from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import Catalogue
 from trainmaster.core.maintenance.operation import EndedOperation, Operation
@@ -25,5 +26,7 @@ class Maintenance(msgspec.Struct, kw_only=True):
     keys: dict[str, OperationId] = {}
     """Askers' keys of operations that have not ended, and of those in `ended`."""
     visits: dict[HostId, Visit] = {}
+    paused: dict[TrainName, Reason] = {}
+    """Trains that are paused, and why."""
     visited: dict[HostId, int] = {}
     """Visits that ended with a return, by unit."""

@@ -70,9 +70,7 @@ def _ends_soon(step: Step, job: Job, attempt: Attempt) -> Reason | None:
     return because(Token.JOB_ENDS_SOON, sentence, left_s=round(left_s, 3))
 
 
-def _unreplaced(
-    step: Step, job: Job, attempt: Attempt, members: list[HostId], operation: Operation
-) -> Reason | None:
+def _unreplaced(step: Step, job: Job, attempt: Attempt, members: list[HostId], operation: Operation) -> Reason | None:
     """Whether hosts are there for those that leave: free ones, and spares of the attempt that stay."""
     if job.spec.on_drain == "finish" or operation.job == job.id:
         return None

@@ -4,6 +4,7 @@ from trainmaster.core.base.event import Event
 from trainmaster.core.base.ids import ComponentName, JobId, KindName, OperationId, Owner, RolloutId, TrainName
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import UPGRADE, Catalogue, Priority
 
 
@@ -28,6 +29,11 @@ class OperationSpec(Value):
 
 class CatalogueDeclared(Event):
     catalogue: Catalogue
+    by: Owner
+
+
+class CapacityDeclared(Event):
+    capacity: CapacityPolicy
     by: Owner
 
 

@@ -8,9 +8,9 @@ waits, so that only those are asked again whom a change may concern:
     train/T    the train is paused
     BOOK       capacity, or the contract of a job, in the order of keys
 
-In the line of a book nobody overtakes one whom only the ledger refuses: a wide request would starve behind narrow ones.
-Those refused by a job's contract do not hold up the others. A line is served when capacity comes back; from its head, at
-most `CONTRACTS_ASKED` refusals of jobs far, so the work per event is bounded.
+In the line of a book nobody overtakes one whom only the ledger refuses: a wide request would starve behind narrow
+ones. Those refused by a job's contract do not hold up the others. A line is served when capacity comes back; from its
+head, at most `CONTRACTS_ASKED` refusals of jobs far, so the work per event is bounded.
 """
 
 from typing import Final
@@ -124,8 +124,8 @@ def _refusal(step: Step, operation: Operation) -> tuple[str, Reason] | None:
     """What forbids it now, and the line in which it waits for a change."""
     if operation.after:
         names = ", ".join(operation.after[:3])
-        numbers = {"predecessors": len(operation.after)}
-        return "", Reason(token=Token.WAITS_FOR_OPERATION, sentence=f"{names} must be done before", numbers=numbers)
+        sentence = f"{names} must be done before"
+        return "", because(Token.WAITS_FOR_OPERATION, sentence, predecessors=len(operation.after))
     not_before = operation.spec.not_before
     if not_before is not None and not_before > step.now:
         step.wake(f"gate/{operation.id}", not_before)
@@ -254,4 +254,3 @@ def withdraw(step: Step, operation: Operation, state: OperationState, reason: Re
         operation.ends_as, operation.failure = state, reason
         return
     running.finish(step, operation, state, reason)
-

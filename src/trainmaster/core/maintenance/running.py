@@ -12,6 +12,7 @@ from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import after, in_seconds
 from trainmaster.core.effects import RunSteps
 from trainmaster.core.fleet import hosts
+from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.catalogue import Component, Kind
 from trainmaster.core.maintenance.operation import (
     ANSWER_SLACK,
@@ -31,9 +32,7 @@ TRIES: int = 3
 
 def move(step: Step, operation: Operation, state: OperationState, cause: str) -> None:
     """Takes an edge of the operation machine."""
-    operation.story = OPERATION_MACHINE.step(
-        operation.id, operation.story, operation.state, state, step.now, cause
-    )
+    operation.story = OPERATION_MACHINE.step(operation.id, operation.story, operation.state, state, step.now, cause)
     operation.state, operation.since = state, step.now
 
 
@@ -252,6 +251,15 @@ def overdue(step: Step, name: str) -> None:
     reason = because(Token.DEADLINE_PASSED, sentence, waited_s=round(waited_s, 3))
     if operation.units and operation.executor in operation.units:
         operation.failure = reason
-        hosts.lose(step, step.state.hosts[operation.executor], f"{operation.id}: {sentence}")
+        lose_unit(step, operation.executor, f"{operation.id}: {sentence}")
         return
     finish(step, operation, operation.ends_as or OperationState.FAILED, reason)
+
+
+def lose_unit(step: Step, unit: HostId, why: str) -> None:
+    """A unit that was out for work did not come back from it; it may have counted as failed before."""
+    host = step.state.hosts[unit]
+    if host.state is HostState.OUT_FAILED:
+        step.unit_signals.append(("lost", unit))
+    else:
+        hosts.lose(step, host, why)

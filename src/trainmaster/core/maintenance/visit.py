@@ -14,8 +14,8 @@ power row).
     checking   what was applied before the reboot is observed after it
     returning  it proves that it works
 
-The visit holds the unit's lock from the first operation to the last check. A unit that is lost meanwhile ends the visit:
-what was not started goes back to the gate and waits for the repair.
+The visit holds the unit's lock from the first operation to the last check. A unit that is lost meanwhile ends the
+visit: what was not started goes back to the gate and waits for the repair.
 """
 
 from enum import Enum

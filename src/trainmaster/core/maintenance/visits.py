@@ -64,7 +64,6 @@ def _in_order(step: Step, names: tuple[OperationId, ...]) -> tuple[OperationId, 
 
 
 def _open(step: Step, visit: Visit, host: Host, operation: Operation) -> None:
-    hosts.note_visit(step, host)
     if host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED):
         hosts.hold(step, host, drains.hold_of(visit, operation, step.now))
         _is_out(step, visit)
@@ -289,7 +288,7 @@ def booted(step: Step, effect: RebootHost, event: EffectEnded) -> None:
     if event.outcome == "done":
         _came_back(step, visit)
     else:
-        hosts.lose(step, step.state.hosts[effect.host], f"it could not be rebooted: {event.detail or event.outcome}")
+        running.lose_unit(step, effect.host, f"it could not be rebooted: {event.detail or event.outcome}")
 
 
 def _came_back(step: Step, visit: Visit) -> None:
@@ -302,7 +301,7 @@ def _came_back(step: Step, visit: Visit) -> None:
 def reboot_overdue(step: Step, name: str) -> None:
     visit = step.state.maintenance.visits.get(HostId(name))
     if visit is not None and visit.reboot is not None:
-        hosts.lose(step, step.state.hosts[visit.unit], "it did not come back from its reboot in time")
+        running.lose_unit(step, visit.unit, "it did not come back from its reboot in time")
 
 
 def _ask_wide(step: Step, operation: Operation) -> None:
@@ -322,7 +321,8 @@ def _ask_wide(step: Step, operation: Operation) -> None:
 
 def _return(step: Step, visit: Visit) -> None:
     """Nobody needs the unit out any more: it proves that it works."""
-    assert not visit.pending and not visit.wide and visit.current is None, visit.unit
+    assert not visit.pending, visit.unit
+    assert not visit.wide, visit.unit
     move(step, visit, _P.RETURNING, "nobody needs it out any more")
     _release_lock(step, visit)
     host = step.state.hosts[visit.unit]
