@@ -11,13 +11,13 @@ from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostI
 from trainmaster.core.effects import Observation, StepCommand
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.book import Maintenance
-from trainmaster.core.maintenance.capacity import CountedUnit, members
+from trainmaster.core.maintenance.capacity import counted, members
 from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind
 from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.ledger import Ledger, side_of
 from trainmaster.core.maintenance.locks import LockTable
 from trainmaster.core.maintenance.operation import Operation
-from trainmaster.core.maintenance.scope import ResourceIndex, Scope, resources_of
+from trainmaster.core.maintenance.scope import ResourceIndex, Scope
 
 Commands = tuple[tuple[StepCommand, ...], Observation | None]
 
@@ -60,13 +60,13 @@ class PlannerIndex:
 
     def recount(self) -> None:
         """The capacity policy or the set of units changed: the ledger is made anew."""
-        self.ledger = Ledger(self.state.capacity, map(counted, self._known))
+        self.ledger = Ledger(self.state.capacity, (counted(host.spec) for host in self._known))
         for host in self._known:
             self.ledger.set_side(host.id, side_of(host))
         for operation in self.state.operations.values():
             if operation.promised:
                 self.ledger.promise(operation.units)
-        units = [counted(host) for host in self._known]
+        units = [counted(host.spec) for host in self._known]
         self._books = []
         for book in self.state.capacity.books:
             counts = members(book)
@@ -139,11 +139,6 @@ class PlannerIndex:
         del line[place]
         if not line:
             del self.lines[operation.line]
-
-
-def counted(host: Host) -> CountedUnit:
-    own, wider = resources_of(host.spec)
-    return CountedUnit(id=host.id, cluster=host.spec.cluster, kind=host.spec.kind, resources=(own, *wider))
 
 
 def _commands(work: Component | Kind, spec: OperationSpec, previous: str, leg: str) -> Commands:

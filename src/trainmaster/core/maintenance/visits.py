@@ -83,11 +83,17 @@ def drain_now(step: Step, name: str) -> None:
         return
     drains.forget(step, visit)
     host = step.state.hosts[visit.unit]
+    operations = step.state.maintenance.operations
+    gone = step.derived.planner.ledger.check_start((visit.unit,))
+    if gone is not None:
+        for other in (*visit.pending, *visit.wide):
+            running.back_to_gate(step, operations[other], "the capacity that it was promised is gone")
+        return
     first = (*visit.pending, *visit.wide)[0]
     move(step, visit, _P.DRAINING, "the moment has come")
-    drains.drain(step, visit, host, step.state.maintenance.operations[first])
+    drains.drain(step, visit, host, operations[first])
     for other in (*visit.pending, *visit.wide):
-        step.state.maintenance.operations[other].reason = drains.waits(step, visit, host)
+        operations[other].reason = drains.waits(step, visit, host)
 
 
 def unit_out(step: Step, unit: HostId) -> None:
