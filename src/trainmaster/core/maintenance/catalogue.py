@@ -53,7 +53,9 @@ class Spread(Value):
 
 
 class StepSpec(Value):
-    """One command. The words `{unit}`, `{component}`, `{version}` and `{previous}` are replaced in each argument."""
+    """One command. The words `{unit}`, `{component}`, `{version}` and `{previous}` are replaced in each argument, and
+    `{python}` by the interpreter that the unit's agent runs in. It must be idempotent: a step that was interrupted by a
+    crash of the agent or of the unit is run again, unless the wanted version is seen."""
 
     name: str
     command: tuple[str, ...]
