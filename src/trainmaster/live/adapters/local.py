@@ -301,7 +301,7 @@ def _cut_power(state: Path, host: HostId) -> None:
 
 def _end_steps(state: Path, host: HostId) -> None:
     """SIGKILL for what steps of operations run on a host."""
-    end_tree(None, frozenset({f"{HOST_DIR}={host_dir(state, host)}".encode()}), 5.0)
+    end_tree(None, frozenset({f"{HOST_DIR}={host_dir(state.absolute(), host)}".encode()}), 5.0)
 
 
 def workers_of(state: Path, host: HostId) -> tuple[ProcessName, ...]:

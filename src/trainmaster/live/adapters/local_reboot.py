@@ -18,7 +18,7 @@ def main(state: str, host: str) -> int:
     try:
         local.reboot_host(Path(state), HostId(host))
     except UserError as error:
-        print(f"{error}: {error.why}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     return 0
 
