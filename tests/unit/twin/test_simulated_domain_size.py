@@ -86,8 +86,11 @@ def test_stops_that_do_not_fit_make_the_cycle_late() -> None:
 
 
 def test_hits_while_down_cost_less_than_the_sum() -> None:
-    """1. Restarts last for days, and stops follow every six hours. 2. A gang is down once, not several times over."""
-    slow = LARGE.but(lost=Duration(96 * HOUR), stop=Duration(HOUR))
+    """1. Restarts last for days, and stops follow every six hours. 2. A gang on the whole fleet is down from the first
+    stop to the last, without a break, and once, not several times over."""
+    slow = model((3072, 1), lost=Duration(96 * HOUR), stop=Duration(HOUR))
     found = simulate_cost(26, 5, slow)
-    assert found.interruptions_host_h < 0.5 * cost(slow, 26).interruptions_host_h
-    assert found.interruptions_host_h <= 2048 * (720 + 600)
+    first_to_last_h = 720 * 118 / 119
+    assert found.hits == 119
+    assert 3072 * first_to_last_h <= found.interruptions_host_h <= 3072 * (first_to_last_h + 600)
+    assert found.interruptions_host_h < 0.2 * cost(slow, 26).interruptions_host_h

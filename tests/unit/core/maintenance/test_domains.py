@@ -174,6 +174,19 @@ def test_both_planes_of_a_rack_are_apart() -> None:
     assert all(place[HostId(f"s{rack}a")] == place[HostId(f"h{rack * 4}")] for rack in range(12))
 
 
+def test_small_pods_leave_room_for_their_switches() -> None:
+    """1. Two pods of 4 hosts and 2 switches; 8 a domain. 2. Not one full domain of hosts and two of switches, but one
+    a pod."""
+    units, apart = [], {}
+    for pod in ("p1", "p2"):
+        units += [host_spec(f"{pod}h{place}", "c", pod, f"{pod}r") for place in range(4)]
+        units += [host_spec(f"{pod}s{plane}", "c", pod, f"{pod}r") for plane in "ab"]
+        apart[pod] = [HostId(f"{pod}sa"), HostId(f"{pod}sb")]
+    made = build(units, 8, apart)
+    assert_partition(made, units, 8)
+    assert [len(domain.units) for domain in made] == [6, 6]
+
+
 def test_replicas_ride_where_there_is_room_and_make_domains_if_they_must() -> None:
     """1. Five replicas in a pod of their own beside two domains of hosts with room. 2. Two ride with the hosts, three
     get a stop each."""
