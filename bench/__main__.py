@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-BENCHES = ("cli", "engine", "log", "recovery")
+BENCHES = ("cli", "engine", "log", "recovery", "twin")
 
 
 def main() -> int:

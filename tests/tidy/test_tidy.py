@@ -30,6 +30,11 @@ IMPURE = frozenset(
 )  # fmt: skip
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "__import__", "breakpoint"})
 
+UNREPEATABLE = frozenset(
+    {"asyncio", "concurrent", "datetime", "multiprocessing", "random", "secrets", "threading", "time", "uuid"}
+)
+"""What would make two runs of one world differ: a clock, chance without a seed, an order of threads."""
+
 MAY_IMPORT = {
     "core": {"core"},
     "ports": {"core", "ports"},
@@ -85,6 +90,14 @@ def is_pure(path: str, text: str) -> Iterator[str]:
             yield f"{path}:{node.lineno}: no async in the core"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
             yield f"{path}:{node.lineno}: the core may not call {node.func.id}()"
+
+
+def is_repeatable(path: str, text: str) -> Iterator[str]:
+    """A simulated world has no clock but its own, no chance without a seed, no threads."""
+    if path.startswith("twin/"):
+        for line, name in imported(ast.parse(text)):
+            if name.partition(".")[0] in UNREPEATABLE:
+                yield f"{path}:{line}: the twin may not import {name}; take time and chance from the world"
 
 
 def imports_downwards(path: str, text: str) -> Iterator[str]:
@@ -158,7 +171,7 @@ def broken(rule: Rule, files: list[Path], base: Path) -> list[str]:
     return [line for file in files for line in rule(file.relative_to(base).as_posix(), file.read_text("utf-8"))]
 
 
-@pytest.mark.parametrize("rule", [is_pure, imports_downwards, opens_with_a_docstring, swallows_nothing])
+@pytest.mark.parametrize("rule", [is_pure, is_repeatable, imports_downwards, opens_with_a_docstring, swallows_nothing])
 def test_modules(rule: Rule) -> None:
     assert broken(rule, modules(), SOURCE) == []
 
@@ -182,7 +195,12 @@ def test_sizes() -> None:
         (is_pure, "core/a.py", "def f():\n    import random"),
         (is_pure, "core/a.py", "open('x')"),
         (is_pure, "core/a.py", "async def f(): ..."),
+        (is_repeatable, "twin/a.py", "import random"),
+        (is_repeatable, "twin/a.py", "from time import monotonic"),
         (imports_downwards, "core/a.py", "from trainmaster.live import config"),
+        (imports_downwards, "core/a.py", "from trainmaster.twin import kernel"),
+        (imports_downwards, "twin/a.py", "from trainmaster.live import config"),
+        (imports_downwards, "live/a.py", "from trainmaster.twin.kernel import Kernel"),
         (imports_downwards, "core/a.py", "from trainmaster import live"),
         (imports_downwards, "ports/a.py", "import trainmaster.live.config"),
         (imports_downwards, "live/a.py", "from trainmaster.cli import main"),
@@ -208,6 +226,9 @@ def test_a_rule_finds_what_it_forbids(rule: Rule, path: str, text: str) -> None:
     [
         (is_pure, "core/a.py", "import math\nfrom trainmaster.core.base.time import Instant\ntime = open_file()"),
         (is_pure, "live/a.py", "import time"),
+        (is_repeatable, "twin/a.py", "import math\nfrom trainmaster.core.base.time import Instant"),
+        (is_repeatable, "live/a.py", "import time"),
+        (imports_downwards, "twin/a.py", "from trainmaster.core.engine import Engine"),
         (imports_downwards, "cli/a.py", "from trainmaster.live import config\nfrom trainmaster import __version__"),
         (imports_downwards, "live/a.py", "from trainmaster.core import events"),
         (has_short_functions, "a.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1)),

@@ -10,12 +10,6 @@ from trainmaster.core.fleet.events import (
     FleetDeclared,
     ResumeRequested,
 )
-from trainmaster.core.maintenance.events import (
-    CapacityDeclared,
-    CatalogueDeclared,
-    OperationCancelled,
-    OperationRequested,
-)
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
@@ -31,8 +25,6 @@ __all__ = [
     "AgentReport",
     "AgentSilent",
     "AnyEvent",
-    "CapacityDeclared",
-    "CatalogueDeclared",
     "CheckpointFailed",
     "CheckpointPublished",
     "DrainRequested",
@@ -43,8 +35,6 @@ __all__ = [
     "JobRequeued",
     "JobSubmitted",
     "LeaseTaken",
-    "OperationCancelled",
-    "OperationRequested",
     "ResumeRequested",
     "TimePassed",
     "WorkerExited",
@@ -79,10 +69,6 @@ AnyEvent = (
     | EpochPhase
     | CheckpointPublished
     | CheckpointFailed
-    | CatalogueDeclared
-    | CapacityDeclared
-    | OperationRequested
-    | OperationCancelled
 )
 
 AgentReport = EffectEnded | WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed

@@ -98,7 +98,6 @@ class Service:
             boot=body.boot,
             address=body.address,
             attempts=body.attempts,
-            versions=body.versions,
         )
         await self._queued(lambda: self.runtime.stage(event))
         now = self._clock.elapsed()
