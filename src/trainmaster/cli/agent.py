@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,13 @@ def agent() -> None:
 @click.option("--host-dir", required=True, metavar="DIR", help="Journal and logs; on a disk of the host.")
 @click.option("--memory-dir", required=True, metavar="DIR", help="State of one boot; on a memory file system.")
 @click.option("--jobs-dir", required=True, metavar="DIR", help="Directory that all hosts share.")
-def run(host: str, address: str, host_dir: str, memory_dir: str, jobs_dir: str) -> None:
+@click.option(
+    "--reboot-command",
+    default="",
+    metavar="COMMAND",
+    help="Boots the host anew, such as 'systemctl reboot'; without it operations that need a reboot are refused.",
+)
+def run(host: str, address: str, host_dir: str, memory_dir: str, jobs_dir: str, reboot_command: str) -> None:
     """Own a host: carry out what the server asks for, report what happens. SIGTERM ends all work on the host; a crash
     ends none."""
     from trainmaster.core.base.ids import HostId
@@ -55,10 +62,20 @@ def run(host: str, address: str, host_dir: str, memory_dir: str, jobs_dir: str) 
         host_dir=str(Path(host_dir).absolute()),
         memory_dir=str(Path(memory_dir).absolute()),
         jobs_dir=str(Path(jobs_dir).absolute()),
+        reboot_command=_words(reboot_command),
     )
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {host} %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     _run(made)
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise WrongUsage(
+            f"--reboot-command can't be read: {error}", f"it is {command!r}", "check its quotes"
+        ) from error
 
 
 def _run(made: "AgentSettings") -> None:

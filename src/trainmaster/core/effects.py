@@ -7,8 +7,9 @@ kills what is left of them before it starts anything), so a stop that is lost or
 from typing import Literal
 
 from trainmaster.core.base.event import Effect
-from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.ids import AttemptId, ComponentName, JobId, OperationId
 from trainmaster.core.base.time import Duration
+from trainmaster.core.base.value import Value
 
 
 class PrepareAttempt(Effect):
@@ -81,4 +82,52 @@ class VerifyHost(Effect):
     tasks: tuple[str, ...]
 
 
-AnyEffect = PrepareAttempt | ReserveStore | LaunchWorkers | AskWorkers | StopWorkers | ReleaseAttempt | VerifyHost
+class StepCommand(Value):
+    """One step of an operation: a command that ends by itself within its deadline. No shell: the words as they are."""
+
+    name: str
+    command: tuple[str, ...]
+    deadline: Duration
+
+
+class Observation(Value):
+    """How to see which version of a component a unit has: the first line that the command prints."""
+
+    component: ComponentName
+    command: tuple[str, ...]
+    deadline: Duration
+    wanted: str
+    """The version that makes the operation a success; empty: any, it is only asked."""
+
+
+class RunSteps(Effect):
+    """Run steps of an operation one after the other; a step that fails or passes its deadline ends the row. Then look:
+    where there is an `observe`, what it shows decides (`done` if it is the wanted version), not the exit codes. Without
+    one, `done` is that every step ended with 0. numbers["version"] is what was observed, numbers["step"] the number of
+    steps that ended well, numbers["exit_code"] that of the step that failed."""
+
+    operation: OperationId
+    leg: Literal["apply", "check", "undo"]
+    steps: tuple[StepCommand, ...]
+    observe: Observation | None
+
+
+class RebootHost(Effect):
+    """Boot the unit anew. Done when it runs under another boot id than when it was asked. `why` is left on the unit
+    before it goes down, so that who looks there finds who rebooted it."""
+
+    operation: OperationId
+    why: str
+
+
+AnyEffect = (
+    PrepareAttempt
+    | ReserveStore
+    | LaunchWorkers
+    | AskWorkers
+    | StopWorkers
+    | ReleaseAttempt
+    | VerifyHost
+    | RunSteps
+    | RebootHost
+)

@@ -18,12 +18,14 @@ from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import decode, encode
-from trainmaster.core.effects import AnyEffect, ReleaseAttempt, VerifyHost
+from trainmaster.core.effects import AnyEffect, RebootHost, ReleaseAttempt, RunSteps, VerifyHost
 from trainmaster.core.events import (
     AgentDisconnected,
     AgentRegistered,
     AgentSilent,
     AnyEvent,
+    CapacityDeclared,
+    CatalogueDeclared,
     CheckpointFailed,
     CheckpointPublished,
     DrainRequested,
@@ -34,11 +36,14 @@ from trainmaster.core.events import (
     JobRequeued,
     JobSubmitted,
     LeaseTaken,
+    OperationCancelled,
+    OperationRequested,
     ResumeRequested,
     TimePassed,
     WorkerExited,
 )
 from trainmaster.core.fleet import hosts
+from trainmaster.core.maintenance import drains, gate, maintain, running, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.recovery.ending import end
@@ -69,6 +74,9 @@ class Engine:
         step = Step(self.state, self._derived, self.state.now)
         _APPLY[type(event)](step, event)
         self._pass_signals(step)
+        if step.capacity_came:
+            self._serve(step)
+        maintain.settle(step, self._pass_signals)
         if step.capacity_came:
             self._serve(step)
         return tuple(step.effects)
@@ -165,7 +173,11 @@ def _effect_ended(step: Step, event: EffectEnded) -> None:
         return
     assert effect.host == event.host, f"{event.host} answers for {effect.host}"
     if isinstance(effect, VerifyHost):
-        hosts.verification_ended(step, event)
+        hosts.verification_ended(step, effect, event)
+    elif isinstance(effect, RunSteps):
+        visits.leg_ended(step, effect, event)
+    elif isinstance(effect, RebootHost):
+        visits.booted(step, effect, event)
     elif isinstance(effect, ReleaseAttempt):
         hosts.released(step, effect, event)
     else:
@@ -199,6 +211,11 @@ def _requeued(step: Step, event: JobRequeued) -> None:
         jobs.move(step, job, JobState.QUEUED, reason)
 
 
+def _published(step: Step, event: CheckpointPublished) -> None:
+    reports.published(step, event)
+    drains.checkpoint_published(step, event.attempt)
+
+
 _APPLY: Mapping[type, Callable[..., object]] = {
     LeaseTaken: _lease_taken,
     TimePassed: _time_passed,
@@ -214,8 +231,12 @@ _APPLY: Mapping[type, Callable[..., object]] = {
     EffectEnded: _effect_ended,
     WorkerExited: reports.worker_exited,
     EpochPhase: reports.phase_reached,
-    CheckpointPublished: reports.published,
+    CheckpointPublished: _published,
     CheckpointFailed: reports.save_failed,
+    CatalogueDeclared: maintain.catalogue_declared,
+    CapacityDeclared: maintain.capacity_declared,
+    OperationRequested: gate.request,
+    OperationCancelled: gate.cancel,
 }
 
 _SIGNALS: Mapping[str, Callable[[Step, Attempt, HostId], None]] = {
@@ -230,6 +251,11 @@ _WAKES: Mapping[str, Callable[[Step, str], None]] = {
     "reconnect": _on_host(hosts.reconnect_passed),
     "drain": _on_host(handover.evict_deadline),
     "clean": _on_host(hosts.clean_overdue),
+    "op": running.overdue,
+    "gate": gate.again,
+    "visit": visits.drain_now,
+    "reboot": visits.reboot_overdue,
+    "lines": lambda step, name: gate.serve_lines(step),
     "settle": _on_attempt(interrupt.settled),
     "form": _on_attempt(interrupt.form_overdue),
     "yield": _on_attempt(handover.yield_overdue),

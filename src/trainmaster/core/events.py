@@ -10,6 +10,12 @@ from trainmaster.core.fleet.events import (
     FleetDeclared,
     ResumeRequested,
 )
+from trainmaster.core.maintenance.events import (
+    CapacityDeclared,
+    CatalogueDeclared,
+    OperationCancelled,
+    OperationRequested,
+)
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
@@ -25,6 +31,8 @@ __all__ = [
     "AgentReport",
     "AgentSilent",
     "AnyEvent",
+    "CapacityDeclared",
+    "CatalogueDeclared",
     "CheckpointFailed",
     "CheckpointPublished",
     "DrainRequested",
@@ -35,6 +43,8 @@ __all__ = [
     "JobRequeued",
     "JobSubmitted",
     "LeaseTaken",
+    "OperationCancelled",
+    "OperationRequested",
     "ResumeRequested",
     "TimePassed",
     "WorkerExited",
@@ -69,6 +79,10 @@ AnyEvent = (
     | EpochPhase
     | CheckpointPublished
     | CheckpointFailed
+    | CatalogueDeclared
+    | CapacityDeclared
+    | OperationRequested
+    | OperationCancelled
 )
 
 AgentReport = EffectEnded | WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed

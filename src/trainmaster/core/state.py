@@ -14,6 +14,8 @@ from trainmaster.core.base.ids import AttemptId, EffectId, HostId, JobId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect
 from trainmaster.core.fleet.lifecycle import Host
+from trainmaster.core.maintenance.book import Maintenance
+from trainmaster.core.maintenance.index import PlannerIndex
 from trainmaster.core.recovery.attempt import Attempt
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.scheduling.place import FreeIndex
@@ -33,6 +35,7 @@ class ClusterState(msgspec.Struct, kw_only=True):
     """What wants to be woken, by key `kind/entity`."""
     queue: list[JobId] = []
     """Jobs that wait for hosts, in the order in which they get them."""
+    maintenance: Maintenance = msgspec.field(default_factory=Maintenance)
     wanting: list[AttemptId] = []
     """Live attempts that want hosts: for a vacant place, a hand-over or a spare; oldest first. They come before the
     queue, so that a gang that lost a member is not stranded."""
@@ -49,6 +52,7 @@ class Derived:
         for host in sorted(state.hosts.values(), key=lambda host: host.position):
             if host.is_free():
                 self.free.add(host.spec, host.position)
+        self.planner = PlannerIndex(state.maintenance, state.hosts.values())
         for effect in state.pending.values():
             self.effects_by_host.setdefault(effect.host, set()).add(effect.id)
 

@@ -8,12 +8,14 @@ signals on until none is left, within the same event.
 import heapq
 from typing import Literal, TypeVar
 
-from trainmaster.core.base.ids import AttemptId, EffectId, HostId, effect_id
+from trainmaster.core.base.ids import AttemptId, EffectId, HostId, OperationId, effect_id
 from trainmaster.core.base.time import Instant
-from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, PrepareAttempt, ReserveStore
+from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, PrepareAttempt, ReserveStore, RunSteps
 from trainmaster.core.fleet.lifecycle import Host
+from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.state import ClusterState, Derived
 
+UnitSignal = Literal["out", "ready", "lost", "go-on", "drain"]
 SignalKind = Literal["host-lost", "host-draining", "host-kept", "host-gone"]
 E = TypeVar("E", bound=AnyEffect)
 
@@ -26,6 +28,19 @@ class Step:
         self.effects: list[AnyEffect] = []
         self._caused = 0
         self.signals: list[tuple[SignalKind, HostId, AttemptId]] = []
+        self.unit_signals: list[tuple[UnitSignal, HostId]] = []
+        """What concerns the visits of units, which stand above the fleet too."""
+        self.granted: list[str] = []
+        """Who was granted its locks by what others gave back."""
+        self.reconsider: list[OperationId] = []
+        """Operations at the gate that no line holds: what they waited for has changed."""
+        self.orphans: list[OperationId] = []
+        """Operations whose steps were dropped with the host that carried them out."""
+        self.ended_operations: list[Operation] = []
+        self.returned: list[HostId] = []
+        """Units that passed the verification at the end of a visit."""
+        self.lines_due = False
+        """Capacity came back: operations that wait for it are to be served."""
         self.capacity_came = False
         """A host became free or a job was queued: attempts and the queue are to be served."""
 
@@ -51,9 +66,11 @@ class Step:
     def pending_at(self, host: HostId) -> list[AnyEffect]:
         return [self.state.pending[effect] for effect in self.derived.effects_by_host.get(host, ())]
 
-    def drop_effects(self, host: HostId) -> None:
-        """The host is gone: nothing that was asked of it will be answered."""
-        self._forget(self.pending_at(host))
+    def drop_effects(self, host: HostId, survives: tuple[type, ...] = ()) -> None:
+        """The host is gone: nothing that was asked of it will be answered, except what survives a reboot."""
+        dropped = [effect for effect in self.pending_at(host) if not isinstance(effect, survives)]
+        self.orphans += [effect.operation for effect in dropped if isinstance(effect, RunSteps)]
+        self._forget(dropped)
 
     def withdraw(self, host: HostId, attempt: AttemptId) -> None:
         """The attempt leaves the host: how its part in forming an epoch ended concerns nobody any more."""
@@ -83,6 +100,6 @@ class Step:
             return
         if host.is_free():
             self.derived.free.add(host.spec, host.position)
-            self.capacity_came = True
+            self.capacity_came = self.lines_due = True
         else:
             self.derived.free.remove(host.id)

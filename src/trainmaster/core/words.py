@@ -22,6 +22,12 @@ from trainmaster.core.fleet.events import (
     FleetDeclared,
     ResumeRequested,
 )
+from trainmaster.core.maintenance.events import (
+    CapacityDeclared,
+    CatalogueDeclared,
+    OperationCancelled,
+    OperationRequested,
+)
 from trainmaster.core.recovery.cause import describe
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
@@ -123,6 +129,28 @@ def _job_requeued(event: JobRequeued) -> str:
     return f"{event.job}: sent back to the queue by {who(event.by)}: {event.reason}"
 
 
+def _catalogue_declared(event: CatalogueDeclared) -> str:
+    catalogue = event.catalogue
+    count = f"{len(catalogue.components)} components, {len(catalogue.kinds)} kinds of operation"
+    return f"catalogue {catalogue.name}: declared by {who(event.by)}: {count}"
+
+
+def _capacity_declared(event: CapacityDeclared) -> str:
+    books = ", ".join(book.name for book in event.capacity.books) or "none"
+    return f"capacity: limits declared by {who(event.by)} for {books}"
+
+
+def _operation_requested(event: OperationRequested) -> str:
+    spec = event.spec
+    what = " ".join(word for word in (spec.kind, spec.component, spec.version) if word)
+    why = f": {spec.reason}" if spec.reason else ""
+    return f"{', '.join(spec.scope)}: {what} requested by {who(event.by)} ({spec.priority.value}){why}"
+
+
+def _operation_cancelled(event: OperationCancelled) -> str:
+    return f"{event.operation}: cancelled by {who(event.by)}: {event.reason}"
+
+
 _OUTCOMES: Final = {
     "done": "is done",
     "failed": "failed",
@@ -204,4 +232,8 @@ _SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     EpochPhase: _epoch_phase,
     CheckpointPublished: _checkpoint_published,
     CheckpointFailed: _checkpoint_failed,
+    CatalogueDeclared: _catalogue_declared,
+    CapacityDeclared: _capacity_declared,
+    OperationRequested: _operation_requested,
+    OperationCancelled: _operation_cancelled,
 }

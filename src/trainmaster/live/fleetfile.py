@@ -12,6 +12,9 @@
     platform = "laptop"            # grand-teton, dgx-h100, laptop
     hosts_per_rack = 1             # default: the platform's
     racks_per_pod = 5              # default: one pod
+    kind = "compute"               # compute, storage, switch, controller
+    racks_per_row = 5              # racks that one power row feeds; default: no power rows
+    plane = "a"                    # fabric plane of switches; default: none
 
     [server]                       # optional
     host = "127.0.0.1"
@@ -92,5 +95,16 @@ def _block(table: Table) -> HostBlock:
     platform = table.text("platform")
     hosts_per_rack = table.integer("hosts_per_rack", 0, 0, 1024)
     racks_per_pod = table.integer("racks_per_pod", 0, 0, 65536)
+    kind = table.text("kind", "compute")
+    racks_per_row = table.integer("racks_per_row", 0, 0, 65536)
+    plane = table.text("plane", "")
     table.finish()
-    return HostBlock(hosts=hosts, platform=platform, hosts_per_rack=hosts_per_rack, racks_per_pod=racks_per_pod)
+    return HostBlock(
+        hosts=hosts,
+        platform=platform,
+        hosts_per_rack=hosts_per_rack,
+        racks_per_pod=racks_per_pod,
+        kind=kind,
+        racks_per_row=racks_per_row,
+        plane=plane,
+    )

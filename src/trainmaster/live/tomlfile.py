@@ -94,7 +94,8 @@ class Table:
         value = int(self._get(key, int, "a whole number", default, low))
         return int(self._in_range(key, value, low, high))
 
-    def number(self, key: str, default: float, low: float, high: float) -> float:
+    def number(self, key: str, default: float | None, low: float, high: float) -> float:
+        """A number from `low` to `high`; required if the default is None."""
         value = self._get(key, (int, float), "a number", default, low)
         return float(self._in_range(key, value, low, high))
 

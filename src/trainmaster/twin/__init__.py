@@ -1,1 +1,1 @@
-"""The simulated world: the second host of the core. Whatever decides here is what decides in production."""
+"""The twin: the same policies in simulated time."""

@@ -28,6 +28,15 @@ from trainmaster.core.fleet.events import (
     ResumeRequested,
 )
 from trainmaster.core.fleet.inventory import HostSpec
+from trainmaster.core.maintenance.capacity import CapacityPolicy
+from trainmaster.core.maintenance.catalogue import Catalogue
+from trainmaster.core.maintenance.events import (
+    CapacityDeclared,
+    CatalogueDeclared,
+    OperationCancelled,
+    OperationRequested,
+    OperationSpec,
+)
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
@@ -117,6 +126,23 @@ CASES: list[tuple[AnyEvent, str]] = [
     (
         JobRequeued(at=AT, job=JobId("job-7"), by=KIM, reason="new data"),
         "job-7: sent back to the queue by kim: new data",
+    ),
+    (
+        CatalogueDeclared(at=AT, catalogue=Catalogue(name="local"), by=KIM),
+        "catalogue local: declared by kim: 0 components, 0 kinds of operation",
+    ),
+    (CapacityDeclared(at=AT, capacity=CapacityPolicy(books=()), by=KIM), "capacity: limits declared by kim for none"),
+    (
+        OperationRequested(
+            at=AT,
+            spec=OperationSpec(scope=("host/h1",), component=ComponentName("driver"), version="2", reason="leak"),
+            by=KIM,
+        ),
+        "host/h1: upgrade driver 2 requested by kim (planned): leak",
+    ),
+    (
+        OperationCancelled(at=AT, operation=OperationId("op-3"), by=KIM, reason="wrong version"),
+        "op-3: cancelled by kim: wrong version",
     ),
     (EffectEnded(at=AT, host=H1, effect=EffectId("e9.1"), outcome="done"), "h1: what was asked as e9.1 is done"),
     (

@@ -4,7 +4,8 @@ An effect is offered with the lease of its sender. The answer is one of three: s
 or here is its outcome. An effect of an older lease than the newest one seen is refused for ever: its sender has been
 replaced, and the new one sends what it still wants under its own lease.
 
-What a host did before a reboot is gone after it, except for ends: a stop or a release stays done. So an entry of an
+What a host did before a reboot is gone after it, except for ends: a stop or a release stays done, and so do the steps
+of an operation. So an entry of an
 earlier boot answers "failed", which makes the server ask anew instead of waiting for workers that no longer exist. An
 entry that was begun but not ended (the agent crashed in between) is started again; the handlers look at the world
 first, so this is harmless.
@@ -18,7 +19,7 @@ from typing import Final, Literal
 
 from trainmaster.core.base.ids import AttemptId, BootId, EffectId
 from trainmaster.core.base.value import Value
-from trainmaster.core.effects import AnyEffect, ReleaseAttempt, StopWorkers, VerifyHost
+from trainmaster.core.effects import AnyEffect, RebootHost, ReleaseAttempt, RunSteps, StopWorkers, VerifyHost
 from trainmaster.core.recovery.events import Outcome
 
 KEPT_LOOSE: Final = 64
@@ -35,7 +36,7 @@ class Entry(Value):
     boot: BootId
     attempt: AttemptId | None
     ends: bool
-    """A stop or a release: still true after a reboot."""
+    """A stop, a release, steps of an operation: still true after a reboot."""
     releases: bool = False
     outcome: Outcome | None = None
     detail: str = ""
@@ -161,11 +162,11 @@ class Journal:
 
 
 def _entry(effect: AnyEffect, boot: BootId) -> Entry:
-    attempt = None if isinstance(effect, VerifyHost) else effect.attempt
+    attempt = None if isinstance(effect, VerifyHost | RunSteps | RebootHost) else effect.attempt
     return Entry(
         effect=effect.id,
         boot=boot,
         attempt=attempt,
-        ends=isinstance(effect, StopWorkers | ReleaseAttempt),
+        ends=isinstance(effect, StopWorkers | ReleaseAttempt | RunSteps | RebootHost),
         releases=isinstance(effect, ReleaseAttempt),
     )

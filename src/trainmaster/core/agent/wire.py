@@ -13,7 +13,7 @@ and closed the stream) is answered with 409: register again, in the same session
 An effect below the lease that the agent has seen is refused (`not-run`, "stale lease").
 """
 
-from trainmaster.core.base.ids import AttemptId, BootId, HostId, SessionId
+from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, HostId, SessionId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.effects import AnyEffect
@@ -28,6 +28,7 @@ class Register(Value):
     version: str
     pid: int
     attempts: tuple[tuple[AttemptId, int], ...]
+    versions: dict[ComponentName, str] = {}
 
 
 class Registered(Value):

@@ -4,6 +4,7 @@ the log makes the same ids again.
 
     job      job-7                 the seventh job that was accepted
     attempt  job-7.a2              its second attempt
+    operation op-12                the twelfth operation that was requested
     effect   e1042.3               the third effect that the event with index 1042 caused
 """
 
@@ -17,6 +18,13 @@ PodId = NewType("PodId", str)
 JobId = NewType("JobId", str)
 AttemptId = NewType("AttemptId", str)
 EffectId = NewType("EffectId", str)
+OperationId = NewType("OperationId", str)
+ComponentName = NewType("ComponentName", str)
+"""Something on a unit that has a version: driver, firmware, image."""
+KindName = NewType("KindName", str)
+"""A kind of operation: upgrade, reboot, deep-check."""
+TrainName = NewType("TrainName", str)
+RolloutId = NewType("RolloutId", str)
 BootId = NewType("BootId", str)
 """Changes with every boot of a host: what an agent started before it is gone after it."""
 SessionId = NewType("SessionId", str)
@@ -48,6 +56,11 @@ def job_of(attempt: AttemptId) -> JobId:
     job, dot, _ = attempt.rpartition(".a")
     assert dot, attempt
     return JobId(job)
+
+
+def operation_id(number: int) -> OperationId:
+    assert number > 0
+    return OperationId(f"op-{number}")
 
 
 def effect_id(event_index: int, number: int) -> EffectId:

@@ -53,6 +53,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "See `trainmaster host ls`; padding is part of a name (7 is not 07).",
     )
     NO_SUCH_JOB = ("no-such-job", "No job has this id or name.", "See `trainmaster job ls --all`.")
+    NO_SUCH_RESOURCE = (
+        "no-such-resource",
+        "A scope of maintenance names something that the fleet does not have, or nothing at all.",
+        "Name hosts, racks, rows, pods, planes or clusters of the fleet file, as host/h1 or rack/R.",
+    )
     NAME_TAKEN = (
         "name-taken",
         "A job of this name is still active.",
@@ -216,6 +221,90 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "waiting-for-agents",
         "Agents were asked to do something and have not reported the outcome yet.",
         "Wait; an agent that stays silent is treated as lost.",
+    )
+    # Why planned work may not take capacity
+    GUARANTEE_BROKEN = (
+        "guarantee-broken",
+        "Fewer units would be left in service than are guaranteed to a tenant or a pool.",
+        "Wait until units are back, ask for fewer at once, or lower the guarantee; see the numbers.",
+    )
+    MAINTENANCE_BUFFER_SPENT = (
+        "maintenance-buffer-spent",
+        "Planned work has, or was promised, as many units as it may have at once.",
+        "Wait until units are back, or ask for fewer at once.",
+    )
+    FAILURE_BUFFER_SPENT = (
+        "failure-buffer-spent",
+        "More units have failed than the failure buffer allows: no planned work starts and trains stop by themselves.",
+        "Repair and return failed units; returning is always allowed.",
+    )
+    DOMAIN_CAP = (
+        "domain-cap",
+        "Planned work has, or was promised, as many units of one place (a row, a rack) as it may have at once.",
+        "Wait until units of that place are back, or ask for fewer of them at once.",
+    )
+    # What an operation of maintenance waits on, or why it ended
+    WAITS_FOR_OPERATION = (
+        "waits-for-operation",
+        "Another operation must be done before this one.",
+        "Wait, or see `trainmaster maint show` for the one that is waited for.",
+    )
+    NOT_BEFORE = ("not-before", "The operation was asked for a later time.", "Wait.")
+    UNIT_FAILED = (
+        "unit-failed",
+        "A unit that the operation needs has failed, or has not come yet.",
+        "Repair it; the operation goes on by itself when the unit is back.",
+    )
+    IN_LINE = (
+        "in-line",
+        "Other operations wait for the same capacity and come first.",
+        "Wait; places in line are fixed by class, age and deadline.",
+    )
+    JOB_PROTECTED = (
+        "job-protected",
+        "The contract of a job on the unit forbids planned work for now.",
+        "Wait, or ask as an emergency.",
+    )
+    JOB_ENDS_SOON = ("job-ends-soon", "A job on the unit should end soon, and is let to its end.", "Wait.")
+    NO_REPLACEMENT = (
+        "no-replacement",
+        "A job would lose hosts, and not enough spare or free ones are there to replace them.",
+        "Bring hosts back, give the job spares, or wait until another job ends.",
+    )
+    NOTICE_GIVEN = (
+        "notice-given",
+        "The job was told and moves after its next checkpoint, or when the wait is over.",
+        "Wait.",
+    )
+    UNITS_LEAVING = (
+        "units-leaving",
+        "Units of the operation are still leaving production.",
+        "Wait; see `trainmaster host why HOST` for what runs there.",
+    )
+    RESOURCE_BUSY = (
+        "resource-busy",
+        "Another operation works on a resource that this one needs, or comes first there.",
+        "Wait; the sentence says who.",
+    )
+    TRAIN_PAUSED = (
+        "train-paused",
+        "The maintenance train that the operation belongs to is paused.",
+        "`trainmaster maint resume TRAIN` lets it go on.",
+    )
+    PREDECESSOR_FAILED = (
+        "predecessor-failed",
+        "Something that had to be done before was not done.",
+        "See why the other operation ended, then request this one again.",
+    )
+    STEPS_FAILED = (
+        "steps-failed",
+        "Steps of the operation failed, or the version that they should bring was not observed afterwards.",
+        "Read the sentence and the output on the unit; what could be undone was undone.",
+    )
+    UNIT_LOST = (
+        "unit-lost",
+        "The unit was lost while the operation was under way, or did not come back after it.",
+        "See `trainmaster host why HOST`; the unit waits for repair.",
     )
     # The service itself
     SERVER_UNREACHABLE = (

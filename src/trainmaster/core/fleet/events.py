@@ -1,7 +1,7 @@
 """What can happen to hosts and to the agents that own them."""
 
 from trainmaster.core.base.event import Event
-from trainmaster.core.base.ids import AttemptId, BootId, HostId, Owner, SessionId
+from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, HostId, Owner, SessionId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import HostSpec
@@ -24,6 +24,8 @@ class AgentRegistered(Event):
     """Where other hosts of an attempt reach this one (MASTER_ADDR when rank 0 runs here)."""
     attempts: tuple[tuple[AttemptId, int], ...]
     """(attempt, epoch) of every worker group that is alive on the host."""
+    versions: dict[ComponentName, str] = {}
+    """What the agent sees of the components that it was told to watch."""
 
 
 class Reached(Value):

@@ -4,10 +4,12 @@ Losing a host settles all that was asked of it and tells whoever uses it (signal
 is cleaned up when its agent comes back, before the host can become ready.
 """
 
-from trainmaster.core.base.ids import AttemptId, HostId
+from typing import Final
+
+from trainmaster.core.base.ids import AttemptId, ComponentName, HostId, Owner
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, after, in_seconds
-from trainmaster.core.effects import ReleaseAttempt, VerifyHost
+from trainmaster.core.effects import RebootHost, ReleaseAttempt, RunSteps, VerifyHost
 from trainmaster.core.fleet.events import (
     AgentDisconnected,
     AgentRegistered,
@@ -19,6 +21,7 @@ from trainmaster.core.fleet.events import (
 from trainmaster.core.fleet.lifecycle import (
     CLEAN_DEADLINE,
     DEADLINES,
+    DEMANDED_DEADLINE,
     HOST_MACHINE,
     RECONNECT_GRACE,
     RESTART_GRACE,
@@ -27,14 +30,25 @@ from trainmaster.core.fleet.lifecycle import (
     Host,
     HostState,
 )
+from trainmaster.core.maintenance.ledger import side_of
 from trainmaster.core.recovery.events import EffectEnded
-from trainmaster.core.step import Step
+from trainmaster.core.step import Step, UnitSignal
+
+_TOLD: Final[dict[HostState, UnitSignal]] = {
+    HostState.READY: "ready",
+    HostState.OUT_PLANNED: "out",
+    HostState.OUT_FAILED: "lost",
+}
 
 
 def move(step: Step, host: Host, state: HostState, reason: Reason) -> None:
     """Takes an edge of the host machine."""
     host.story = HOST_MACHINE.step(host.id, host.story, host.state, state, step.now, reason.sentence)
     host.state, host.since, host.reason = state, step.now, reason
+    step.derived.planner.ledger.set_side(host.id, side_of(host))
+    told = _TOLD.get(state)
+    if told is not None:
+        step.unit_signals.append((told, host.id))
     deadline = DEADLINES.get(state)
     if deadline is None:
         step.unwake(f"host/{host.id}")
@@ -50,9 +64,12 @@ def declare(step: Step, event: FleetDeclared) -> None:
         if spec.id in step.state.hosts:
             continue
         reason = Reason(token=Token.HOSTS_EXPECTED, sentence="its agent has not registered yet")
-        step.state.hosts[spec.id] = Host(spec=spec, position=position, since=step.now, reason=reason)
+        host = Host(spec=spec, position=position, since=step.now, reason=reason)
+        step.state.hosts[spec.id] = host
+        step.derived.planner.add(host)
         step.wake(f"host/{spec.id}", after(step.now, DEADLINES[HostState.EXPECTED]))
         position += 1
+    step.derived.planner.recount()
 
 
 def lease_taken(step: Step) -> None:
@@ -75,9 +92,11 @@ def registered(step: Step, event: AgentRegistered) -> None:
         if host.state in (HostState.READY, HostState.DRAINING, HostState.VERIFYING):
             lose(step, host, "it rebooted")
         else:
-            step.drop_effects(host.id)
+            step.drop_effects(host.id, survives=(RunSteps, RebootHost))
     host.boot, host.session, host.address = event.boot, event.session, event.address
     host.connected, host.gone_at = True, None
+    for component, version in event.versions.items():
+        observed(step, host, component, version)
     step.unwake(f"reconnect/{host.id}")
     for attempt, _ in event.attempts:
         if host.allocation != attempt and not _releasing(step, host, attempt):
@@ -98,21 +117,30 @@ def verify(step: Step, host: Host, why: str) -> None:
     host.verified = False
     reason = Reason(token=Token.VERIFICATION_PENDING, sentence=f"{why}; it proves that it works before it takes work")
     move(step, host, HostState.VERIFYING, reason)
-    step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=VERIFICATION_TASKS))
+    _ask_to_verify(step, host)
 
 
-def verification_ended(step: Step, event: EffectEnded) -> None:
+def _ask_to_verify(step: Step, host: Host) -> None:
+    tasks = tuple(dict.fromkeys((*VERIFICATION_TASKS, *host.demands)))
+    if host.demands:
+        step.wake(f"host/{host.id}", after(step.now, DEMANDED_DEADLINE))
+    step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=tasks))
+
+
+def verification_ended(step: Step, effect: VerifyHost, event: EffectEnded) -> None:
     host = step.state.hosts[event.host]
     if host.state is not HostState.VERIFYING:
         return
-    if event.outcome == "done":
-        host.verified = True
+    if event.outcome == "done" and set(host.demands) - set(effect.tasks):
+        _ask_to_verify(step, host)  # more was demanded meanwhile
+    elif event.outcome == "done":
+        host.verified, host.demands = True, ()
         _pass_if_clean(step, host)
     elif event.outcome == "failed":
         sentence = f"verification failed: {event.detail}"
         move(step, host, HostState.OUT_FAILED, Reason(token=Token.VERIFICATION_FAILED, sentence=sentence))
     else:
-        step.emit(VerifyHost(id=step.next_id(), host=host.id, tasks=VERIFICATION_TASKS))
+        _ask_to_verify(step, host)
 
 
 def _pass_if_clean(step: Step, host: Host) -> None:
@@ -219,20 +247,50 @@ def drain(step: Step, event: DrainRequested) -> None:
     for name in event.hosts:
         host = step.state.hosts[name]
         evict_at = event.deadline if event.evict else None
-        held = host.hold_of(event.by)
-        if held is None:
-            held = Hold(owner=event.by, reason=event.reason, since=step.now, evict_at=evict_at)
-            host.holds = (*host.holds, held)
-        elif evict_at is not None:
-            host.holds = tuple(hold.but(evict_at=evict_at) if hold is held else hold for hold in host.holds)
-        _plan_eviction(step, host)
-        if host.state is not HostState.READY:
-            continue
-        move(step, host, HostState.DRAINING, _held(host))
-        if host.allocation is None:
-            leave(step, host)
-        else:
-            step.signal("host-draining", host.id, host.allocation)
+        hold(step, host, Hold(owner=event.by, reason=event.reason, since=step.now, evict_at=evict_at))
+
+
+def hold(step: Step, host: Host, wanted: Hold) -> None:
+    """Adds a hold, or the eviction that it asks for to the one that its owner has; a ready host begins to drain."""
+    held = host.hold_of(wanted.owner)
+    if held is None:
+        host.holds = (*host.holds, wanted)
+    elif wanted.evict_at is not None:
+        host.holds = tuple(one.but(evict_at=wanted.evict_at) if one is held else one for one in host.holds)
+    _plan_eviction(step, host)
+    if host.state is not HostState.READY:
+        return
+    move(step, host, HostState.DRAINING, _held(host))
+    if host.allocation is None:
+        leave(step, host)
+    else:
+        step.signal("host-draining", host.id, host.allocation)
+
+
+def lift(step: Step, host: Host, owner: Owner, why: str) -> None:
+    """Takes an owner's hold off. A host that is on its way out stays if nobody else holds it; one that is out stays
+    out, since its return is another question."""
+    host.holds = tuple(one for one in host.holds if one.owner != owner)
+    _plan_eviction(step, host)
+    if not host.holds and host.state is HostState.DRAINING:
+        move(step, host, HostState.READY, Reason(token=Token.DRAIN_WITHDRAWN, sentence=why))
+        if host.allocation is not None:
+            step.signal("host-kept", host.id, host.allocation)
+
+
+def bring_back(step: Step, host: Host, owner: Owner, demands: tuple[str, ...], why: str) -> None:
+    """The owner's work on a host that is out has ended: it returns through the verification that the work demands, as
+    far as others allow."""
+    lift(step, host, owner, why)
+    host.demands = tuple(dict.fromkeys((*host.demands, *demands)))
+    if host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED):
+        verify(step, host, why)
+
+
+def observed(step: Step, host: Host, component: ComponentName, version: str) -> None:
+    """This version of a component was seen on the host."""
+    if host.versions.get(component) != version:
+        host.versions = {**host.versions, component: version}
 
 
 def _plan_eviction(step: Step, host: Host) -> None:
@@ -247,15 +305,8 @@ def _plan_eviction(step: Step, host: Host) -> None:
 def resume(step: Step, event: ResumeRequested) -> None:
     for name in event.hosts:
         host = step.state.hosts[name]
-        host.holds = tuple(hold for hold in host.holds if hold.owner != event.by)
-        _plan_eviction(step, host)
-        if host.holds:
-            continue
-        if host.state is HostState.DRAINING:
-            move(step, host, HostState.READY, Reason(token=Token.DRAIN_WITHDRAWN, sentence=event.reason))
-            if host.allocation is not None:
-                step.signal("host-kept", host.id, host.allocation)
-        elif host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED) and host.connected:
+        lift(step, host, event.by, event.reason)
+        if not host.holds and host.state in (HostState.OUT_PLANNED, HostState.OUT_FAILED) and host.connected:
             verify(step, host, f"resumed: {event.reason}")
 
 

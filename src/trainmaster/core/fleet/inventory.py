@@ -17,6 +17,10 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.platform import PLATFORMS
 
 Fabric = Literal["roce", "infiniband", "loopback"]
+UnitKind = Literal["compute", "storage", "switch", "controller"]
+"""Jobs are placed on compute hosts only; all kinds are maintained. A controller runs the steps of operations on what
+has no agent of its own: racks, power rows, planes."""
+UNIT_KINDS: Final[tuple[str, ...]] = get_args(UnitKind)
 FABRICS: Final[tuple[str, ...]] = get_args(Fabric)
 
 
@@ -29,6 +33,11 @@ class HostSpec(Value):
     rack: RackId
     platform: str
     gpus: int
+    kind: UnitKind = "compute"
+    row: str = ""
+    """The power row that feeds it."""
+    plane: str = ""
+    """The fabric plane that a switch belongs to."""
 
 
 class ClusterSpec(Value):
@@ -58,6 +67,10 @@ class HostBlock(Value):
     platform: str
     hosts_per_rack: int = 0
     racks_per_pod: int = 0
+    kind: str = "compute"
+    racks_per_row: int = 0
+    """0: no power rows."""
+    plane: str = ""
 
 
 class ClusterBlock(Value):
@@ -101,14 +114,16 @@ def lay_out(name: str, clusters: tuple[ClusterBlock, ...]) -> FleetSpec:
 
 
 def groups_of(hosts: Iterable[HostSpec]) -> GroupResolver:
-    """Groups for host lists: @all, @cluster:C, @pod:P, @rack:R, @platform:P."""
+    """Groups for host lists: @all, @cluster:C, @pod:P, @rack:R, @platform:P, @kind:K, @row:W, @plane:F."""
     members: dict[str, list[HostId]] = {"all": []}
     for host in hosts:
         members["all"].append(host.id)
         for kind, key in (
-            ("cluster", host.cluster), ("pod", host.pod), ("rack", host.rack), ("platform", host.platform)
+            ("cluster", host.cluster), ("pod", host.pod), ("rack", host.rack), ("platform", host.platform),
+            ("kind", host.kind), ("row", host.row), ("plane", host.plane)
         ):  # fmt: skip
-            members.setdefault(f"{kind}:{key}", []).append(host.id)
+            if key:
+                members.setdefault(f"{kind}:{key}", []).append(host.id)
     return members.get
 
 
@@ -131,7 +146,10 @@ def _lay_out_cluster(cluster: ClusterBlock) -> tuple[ClusterSpec, list[HostSpec]
                     pod=PodId(f"{cluster.name}-p{pod_base + rack // per_pod + 1:0{pod_width}}"),
                     rack=RackId(f"{cluster.name}-r{rack_base + rack + 1:0{rack_width}}"),
                     platform=block.platform,
-                    gpus=gpus,
+                    gpus=gpus if block.kind == "compute" else 0,
+                    kind=block.kind,  # type: ignore[arg-type]  # checked before
+                    row=_row(cluster.name, rack_base + rack, block),
+                    plane=f"{cluster.name}-{block.plane}" if block.plane else "",
                 )
             )
         rack_base += _racks(block)
@@ -139,6 +157,10 @@ def _lay_out_cluster(cluster: ClusterBlock) -> tuple[ClusterSpec, list[HostSpec]
     assert (rack_base, pod_base) == (racks, pods)
     fabric: Fabric = cluster.fabric  # type: ignore[assignment]  # checked before
     return ClusterSpec(name=ClusterId(cluster.name), fabric=fabric, racks=racks, pods=pods), hosts
+
+
+def _row(cluster: str, rack: int, block: HostBlock) -> str:
+    return f"{cluster}-w{rack // block.racks_per_row + 1}" if block.racks_per_row else ""
 
 
 def _hosts_per_rack(block: HostBlock) -> int:
@@ -187,6 +209,9 @@ def _block_problems(path: tuple[str | int, ...], block: HostBlock) -> Iterator[I
         reason, fix = f"unknown platform {block.platform!r}", f"use one of {', '.join(PLATFORMS)}"
         yield InventoryProblem(path=(*path, "platform"), reason=reason, fix=fix)
         return
+    if block.kind not in UNIT_KINDS:
+        fix = f"use one of {', '.join(UNIT_KINDS)}"
+        yield InventoryProblem(path=(*path, "kind"), reason=f"unknown kind {block.kind!r}", fix=fix)
     if not block.hosts:
         fix = 'name hosts, for example list = "h[0-4]"'
         yield InventoryProblem(path=(*path, "list"), reason="the list names no host", fix=fix)

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from trainmaster.core.base.ids import AttemptId, BootId, HostId, Owner, SessionId
+from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, HostId, Owner, SessionId
 from trainmaster.core.base.machine import Chapter, Machine
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import HOUR, MINUTE, Duration, Instant, seconds
@@ -66,6 +66,9 @@ DEADLINES: Final[dict[HostState, Duration]] = {
 }
 """Draining has a long one: a job that may finish first decides how long it takes; a request may set a shorter one."""
 
+DEMANDED_DEADLINE: Final = HOUR
+"""For a verification with tasks that the last work demands: a deep check runs all GPUs under load."""
+
 CLEAN_DEADLINE: Final = seconds(120)
 """From the moment an attempt lets go of a host until nothing of it is left there. Killing takes milliseconds; a process
 that hangs in the kernel takes for ever, and the host with it."""
@@ -106,6 +109,12 @@ class Host(msgspec.Struct, kw_only=True):
     allocation: AttemptId | None = None
     role: str = ""
     """member or spare of the allocation; stopping or releasing when the attempt has let go but it is not clean yet."""
+    versions: dict[ComponentName, str] = {}
+    """What was last observed of its components."""
+    stack: str = ""
+    """Versions of the components that must agree over the hosts of an attempt, as one word; equal words agree."""
+    demands: tuple[str, ...] = ()
+    """Verification tasks beside the usual ones that its last work demands before it returns."""
     evict_at: Instant | None = None
     """The earliest eviction that a hold asks for: when what still runs here is stopped."""
 
@@ -118,7 +127,7 @@ class Host(msgspec.Struct, kw_only=True):
         return self.state is HostState.READY and self.connected and not self.holds
 
     def is_free(self) -> bool:
-        return self.is_usable() and self.allocation is None
+        return self.is_usable() and self.allocation is None and self.spec.kind == "compute"
 
     def is_gone(self) -> bool:
         """Lost, or its agent's connection was seen to close: not to be counted on right now."""

@@ -7,7 +7,9 @@ from trainmaster.core.effects import (
     AskWorkers,
     LaunchWorkers,
     PrepareAttempt,
+    RebootHost,
     ReserveStore,
+    RunSteps,
     StopWorkers,
     VerifyHost,
 )
@@ -116,7 +118,7 @@ def save_failed(step: Step, event: CheckpointFailed) -> None:
 
 def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded) -> None:
     """The outcome of an effect that concerns an attempt."""
-    assert not isinstance(effect, VerifyHost), effect
+    assert not isinstance(effect, VerifyHost | RunSteps | RebootHost), effect
     attempt = step.state.attempts.get(effect.attempt)
     if attempt is None:
         return

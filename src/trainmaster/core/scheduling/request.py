@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from trainmaster.core.base.time import HOUR, MINUTE, Duration
+from trainmaster.core.base.time import HOUR, MINUTE, Duration, Instant
 from trainmaster.core.base.value import Value
 
 OnDrain = Literal["move", "finish"]
@@ -26,6 +26,21 @@ class RestartBudget(Value):
     """A start that fails this many times in a row with the same signature is a fault of the job: stop."""
 
 
+class MaintenanceContract(Value):
+    """What the job asks of planned maintenance. It delays it; emergencies and failures do not read it."""
+
+    notice: Duration = Duration(0)
+    """From being told until its hosts may drain."""
+    checkpoint_wait: Duration = Duration(0)
+    """How long after the notice its next checkpoint may be waited for."""
+    protected_until: Instant | None = None
+    """Planned work does not touch its hosts before."""
+    expected_duration: Duration | None = None
+    """From its placement to its end, as far as the asker knows."""
+    wait_for_end: Duration = Duration(0)
+    """It is let to its end if that is no farther away."""
+
+
 class JobSpec(Value):
     name: str
     command: tuple[str, ...]
@@ -40,6 +55,7 @@ class JobSpec(Value):
     """Modules that a warm process imports ahead; workers are then forked from it. Needs a Python command."""
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     restart: RestartBudget = RestartBudget()
+    contract: MaintenanceContract = MaintenanceContract()
     on_drain: OnDrain = "move"
     yield_deadline: Duration = MINUTE
     """How long a job may take from the request to leave until all its ranks have left with a checkpoint."""

@@ -26,13 +26,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from trainmaster.core.agent.steps import HOST_DIR
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import Duration
 from trainmaster.core.base.value import Value, decode, encode
 from trainmaster.live.adapters.local_ready import Say, size_of, wait_ready
 from trainmaster.live.adapters.local_ready import server_url as server_url
 from trainmaster.live.agent.files import read_or_none, write_whole
-from trainmaster.live.agent.processes import ProcessName, is_alive, kill_group, name_of, send, wait_gone
+from trainmaster.live.agent.processes import ProcessName, end_tree, is_alive, kill_group, name_of, send, wait_gone
 from trainmaster.live.agent.talk import RunningGroup
 from trainmaster.live.fleetfile import load
 from trainmaster.ports.errors import UserError
@@ -215,6 +216,7 @@ def _end_everything(state: Path, plan: LocalPlan) -> None:
     for host in plan.hosts:
         for name in _end_workers(memory_dir(plan, host)):
             wait_gone((name,), 5.0)
+        _end_steps(state, host)
     _end(state, ("server",), signal.SIGTERM, SERVER_GRACE_S)
     shutil.rmtree(plan.memory_root, ignore_errors=True)
     if os.path.exists(plan.memory_root):
@@ -273,6 +275,16 @@ def _plan_for(state: Path, host: HostId) -> LocalPlan:
 def kill_host(state: Path, host: HostId) -> None:
     """Cuts the power: agent, keepers and workers of the host die at once, its memory and its disk are gone. The nanny
     boots it again after the fleet's `reboot_s`. Raises `UserError`."""
+    _cut_power(state, host)
+    shutil.rmtree(host_dir(state, host), ignore_errors=True)
+
+
+def reboot_host(state: Path, host: HostId) -> None:
+    """As `kill_host`, but the disk stays. Raises `UserError`."""
+    _cut_power(state, host)
+
+
+def _cut_power(state: Path, host: HostId) -> None:
     plan = _plan_for(state, host)
     memory = memory_dir(plan, host)
     gone = memory.with_name(f".{host}-{os.getpid()}-{time.monotonic_ns()}")
@@ -282,9 +294,14 @@ def kill_host(state: Path, host: HostId) -> None:
     if agent is not None:
         send(agent, signal.SIGKILL)
     killed = _end_workers(gone)
+    _end_steps(state, host)
     wait_gone((*killed, *([agent] if agent is not None else [])), 5.0)
     shutil.rmtree(gone, ignore_errors=True)
-    shutil.rmtree(host_dir(state, host), ignore_errors=True)
+
+
+def _end_steps(state: Path, host: HostId) -> None:
+    """SIGKILL for what steps of operations run on a host."""
+    end_tree(None, frozenset({f"{HOST_DIR}={host_dir(state.absolute(), host)}".encode()}), 5.0)
 
 
 def workers_of(state: Path, host: HostId) -> tuple[ProcessName, ...]:

@@ -9,6 +9,7 @@ started again finds what runs by the records and looks after it.
 The nanny ends nothing: SIGTERM ends only itself, and `down` ends the rest.
 """
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -84,6 +85,8 @@ def _agent(state: Path, plan: LocalPlan, host: HostId, secret: str) -> Ward:
     command = ["trainmaster.cli.main", "--server", f"@{state / 'server.json'}", "--token-file", str(token_file)]
     command += ["agent", "run", "--host", host, "--address", "127.0.0.1", "--jobs-dir", str(state / "jobs")]
     command += ["--host-dir", str(local.host_dir(state, host)), "--memory-dir", str(local.memory_dir(plan, host))]
+    reboot = (sys.executable, "-m", "trainmaster.live.adapters.local_reboot", str(state), host)
+    command += ["--reboot-command", shlex.join(reboot)]
     return Ward(state, local.agent_of(host), command)
 
 

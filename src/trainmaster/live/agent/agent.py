@@ -28,8 +28,10 @@ from trainmaster.core.effects import (
     AskWorkers,
     LaunchWorkers,
     PrepareAttempt,
+    RebootHost,
     ReleaseAttempt,
     ReserveStore,
+    RunSteps,
     StopWorkers,
     VerifyHost,
 )
@@ -40,8 +42,10 @@ from trainmaster.live.agent.attempt import EffectFailed, HostAttempt, NotRun, lo
 from trainmaster.live.agent.files import now, read_or_none, tail, write_whole
 from trainmaster.live.agent.group import Group
 from trainmaster.live.agent.journal_file import JournalFile
+from trainmaster.live.agent.operation import Operations
 from trainmaster.live.agent.outbox import Outbox
 from trainmaster.live.agent.paths import HostPaths
+from trainmaster.live.agent.reboot import Rebooter
 from trainmaster.live.agent.session import Session
 
 _log = logging.getLogger(__name__)
@@ -70,6 +74,8 @@ class AgentSettings(Value):
     host_dir: str
     memory_dir: str
     jobs_dir: str
+    reboot_command: tuple[str, ...] = ()
+    """Boots the host anew; empty: this agent can't."""
 
     def url(self) -> str:
         """Raises `OSError` if the server's file is not there, which it is only while the server runs."""
@@ -92,9 +98,10 @@ class Agent:
         self.journal_file = JournalFile(self.paths.journal, self.boot)
         self.journal = self.journal_file.journal
         self.attempts: dict[AttemptId, HostAttempt] = {}
+        self.operations = Operations(self.paths, self.boot)
+        self.rebooter = Rebooter(self.paths, self.boot, settings.reboot_command)
         self.session = Session(settings.url, settings.token, self.host, SessionId(uuid.uuid4().hex), self.outbox, self)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._storing = asyncio.Lock()
         self._ending = asyncio.Event()
         self._launching = asyncio.Event()
         """There may be a board to look at."""
@@ -118,6 +125,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
+        await asyncio.to_thread(self.operations.adopt)
         await self._adopt()
         conversation = asyncio.create_task(self.session.run(), name="session")
         watching = asyncio.create_task(self._watch(), name="watch")
@@ -199,7 +207,7 @@ class Agent:
         )
 
     def welcomed(self, registered: Registered) -> None:
-        self._start(self._store(self.journal.see_lease(registered.lease), sync=True))
+        self._start(self.journal_file.store(self.journal.see_lease(registered.lease), sync=True))
 
     def heartbeat(self) -> Heartbeat:
         groups = [group for group in self._groups() if group.living()]
@@ -214,7 +222,7 @@ class Agent:
             if isinstance(event, EffectEnded)
             for line in self.journal.acknowledged(event.effect)
         ]
-        self._start(self._store(tuple(lines), sync=False))
+        self._start(self.journal_file.store(tuple(lines), sync=False))
 
     def instructed(self, instruction: Instruction) -> None:
         if instruction.query is not None:
@@ -238,12 +246,6 @@ class Agent:
         if not task.cancelled() and task.exception() is not None:
             _log.critical("a defect in the agent", exc_info=task.exception())
 
-    async def _store(self, lines: tuple[Line, ...], sync: bool) -> None:
-        """In order, and beside the loop: a sync may take as long as the disk wants."""
-        if lines:
-            async with self._storing:
-                await asyncio.to_thread(self.journal_file.append, lines, sync)
-
     async def _answer(self, query: Query) -> None:
         await self.session.answer(query, self._log_tail(query))
 
@@ -265,7 +267,7 @@ class Agent:
     # --- effects ---
 
     async def _carry_out(self, effect: AnyEffect, lines: tuple[Line, ...]) -> None:
-        await self._store(lines, sync=False)
+        await self.journal_file.store(lines, sync=isinstance(effect, RebootHost))
         outcome: Outcome = "done"
         detail, numbers = "", Numbers()
         try:
@@ -273,13 +275,13 @@ class Agent:
         except NotRun as error:
             outcome, detail = "not-run", str(error)
         except EffectFailed as error:
-            outcome, detail = "failed", str(error)
+            outcome, detail, numbers = "failed", str(error), error.numbers
         except Exception as error:  # noqa: BLE001  a defect of ours must not leave the server waiting for ever
             _log.critical("a defect in the agent, at %s", effect, exc_info=True)
             outcome, detail = "failed", f"defect of the agent: {type(error).__name__}: {error}"
         if self._ending.is_set() and outcome != "done":
             return  # it was cut short by our own end
-        await self._store(self.journal.ended(effect.id, outcome, detail, numbers), sync=True)
+        await self.journal_file.store(self.journal.ended(effect.id, outcome, detail, numbers), sync=True)
         entry = self.journal.entry(effect.id)
         assert entry is not None, effect.id
         self._tell_outcome(entry)
@@ -320,7 +322,17 @@ class Agent:
                 failure = await verify.verify(effect.tasks, self.paths)
                 if failure:
                     raise EffectFailed(failure)
+            case RunSteps():
+                return await self.operations.run(effect)
+            case RebootHost():
+                return await self.rebooter.reboot(effect, self._who_is_busy)
         return "", {}
+
+    def _who_is_busy(self) -> str:
+        """What runs here and would not survive a reboot; empty: nothing."""
+        living = [f"workers of {group.attempt} epoch {group.epoch}" for group in self._groups() if group.living()]
+        rows = [f"steps of {operation}" for operation in self.operations.running()]
+        return f"{', '.join((*living, *rows))} run on {self.host}" if living or rows else ""
 
     async def _prepare(self, effect: PrepareAttempt) -> str:
         attempt = self.attempts.get(effect.attempt)

@@ -49,6 +49,10 @@ class NotRun(Exception):
 class EffectFailed(Exception):
     """The effect was tried and failed."""
 
+    def __init__(self, detail: str, numbers: dict[str, int | float | str] | None = None) -> None:
+        super().__init__(detail)
+        self.numbers = numbers or {}
+
 
 class HostAttempt:
     def __init__(

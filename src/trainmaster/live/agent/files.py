@@ -26,6 +26,17 @@ def write_whole(path: Path, data: bytes, durable: bool = False) -> None:
     finally:
         os.close(handle)
     os.replace(beside, path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory last. Raises `OSError`."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_or_none(path: Path) -> bytes | None:

@@ -5,6 +5,7 @@ agent: lines wait in memory and are written when the disk takes them again; unti
 an effect, which the handlers bear, and losing the host for that would be worse.
 """
 
+import asyncio
 import logging
 import os
 from pathlib import Path
@@ -20,6 +21,14 @@ _log = logging.getLogger(__name__)
 _decoder = msgspec.json.Decoder(Line)
 
 
+class _Batch:
+    """Lines that are written together."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.sync = False
+
+
 class JournalFile:
     def __init__(self, path: Path, boot: BootId) -> None:
         """Reads and compacts. Raises `OSError` only if the file can't be read."""
@@ -31,10 +40,25 @@ class JournalFile:
         self._handle: int | None = None
         self._waiting = bytearray()
         self._trouble = ""
+        self._batch = _Batch()
+        self._storing = asyncio.Lock()
         try:
             write_whole(path, b"".join(encode(line) + b"\n" for line in self.journal.lines()), durable=True)
         except OSError as error:
             self._complain(error)
+
+    async def store(self, lines: tuple[Line, ...], sync: bool) -> None:
+        """`append`, in order and beside the loop: a sync may take as long as the disk wants. What comes while one is
+        written waits and is written together, so that many effects of one moment share one sync."""
+        if not lines:
+            return
+        batch = self._batch
+        batch.lines += lines
+        batch.sync |= sync
+        async with self._storing:
+            if batch is self._batch:  # else another caller of this batch wrote it
+                self._batch = _Batch()
+                await asyncio.to_thread(self.append, tuple(batch.lines), batch.sync)
 
     def append(self, lines: tuple[Line, ...], sync: bool) -> None:
         """Writes, and with `sync` makes it last. Blocks; trouble with the disk is logged, never raised."""

@@ -1,16 +1,16 @@
 """Where an agent keeps things.
 
-Three places with three lives. The *host directory* (a disk of the host) holds the journal and the logs, and survives
-everything but the loss of the disk. The *memory directory* (a memory file system) holds what belongs to one boot: the
-boot id, boards, exit records, sockets of keepers, reports that wait. It goes with a reboot, as the processes do, and
-does not care about a full disk. The *jobs directory* is shared by all hosts.
+Three places with three lives. The *host directory* (a disk of the host) holds the journal, the logs and the markers of
+operations, and survives everything but the loss of the disk. The *memory directory* (a memory file system) holds what
+belongs to one boot: the boot id, boards, exit records, sockets of keepers, reports that wait. It goes with a reboot, as
+the processes do, and does not care about a full disk. The *jobs directory* is shared by all hosts.
 
 Sockets lie in the memory directory also because its path is short: a socket's path may have only 107 bytes.
 """
 
 from pathlib import Path
 
-from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.ids import AttemptId, EffectId, JobId, OperationId
 from trainmaster.core.base.value import Value
 
 
@@ -67,6 +67,22 @@ class HostPaths(Value):
 
     def keeper_log(self, attempt: AttemptId) -> Path:
         return self.logs(attempt) / "keeper.log"
+
+    @property
+    def operations(self) -> Path:
+        return Path(self.host_dir, "operations")
+
+    def row(self, operation: OperationId, leg: str, effect: EffectId) -> Path:
+        """Markers and output of a row of steps."""
+        return self.operations / operation / f"{leg}-{effect}"
+
+    @property
+    def reboot(self) -> Path:
+        return Path(self.host_dir, "reboot.json")
+
+    @property
+    def reboot_log(self) -> Path:
+        return Path(self.host_dir, "reboot.log")
 
     def job_dir(self, job: JobId) -> Path:
         return Path(self.jobs_dir, job)

@@ -98,6 +98,7 @@ class Service:
             boot=body.boot,
             address=body.address,
             attempts=body.attempts,
+            versions=body.versions,
         )
         await self._queued(lambda: self.runtime.stage(event))
         now = self._clock.elapsed()

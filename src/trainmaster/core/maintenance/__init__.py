@@ -1,0 +1,1 @@
+"""Maintenance: operations on overlapping scopes, visits, trains, rollouts, and the capacity they may take."""

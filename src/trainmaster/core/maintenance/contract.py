@@ -1,0 +1,87 @@
+"""What jobs may ask of maintenance, and what they get.
+
+A job that says nothing is moved to a spare after a checkpoint. Its contract may ask for notice, for not being touched
+before an instant, and for being let to its end when that is soon. A contract delays planned work; emergencies and
+failures do not read it.
+"""
+
+from typing import Final
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.reasons import Reason, Token, because
+from trainmaster.core.base.time import Instant, after, in_seconds
+from trainmaster.core.maintenance.catalogue import Priority
+from trainmaster.core.maintenance.operation import Operation
+from trainmaster.core.recovery.attempt import Attempt
+from trainmaster.core.scheduling.job import Job
+from trainmaster.core.step import Step
+
+TOKENS: Final = frozenset({Token.JOB_PROTECTED, Token.JOB_ENDS_SOON, Token.NO_REPLACEMENT})
+"""Refusals of a job, which hold up nobody else."""
+
+
+def refusal(step: Step, operation: Operation) -> Reason | None:
+    """Why a job on one of the units does not allow it now. Asks for a wake-up where time alone will change that."""
+    if operation.spec.priority is Priority.EMERGENCY:
+        return None
+    for attempt, members in _hit(step, operation):
+        job = step.state.jobs[attempt.job]
+        reason = _protected(step, job) or _ends_soon(step, job, attempt)
+        reason = reason or _unreplaced(step, job, attempt, members, operation)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _hit(step: Step, operation: Operation) -> list[tuple[Attempt, list[HostId]]]:
+    """The running attempts whose members are among the units, with those members."""
+    hit: dict[str, list[HostId]] = {}
+    for unit in operation.units:
+        host = step.state.hosts[unit]
+        if host.allocation is not None and host.role == "member":
+            hit.setdefault(host.allocation, []).append(unit)
+    attempts = ((step.state.attempts[name], members) for name, members in hit.items())  # type: ignore[index]
+    return [(attempt, members) for attempt, members in attempts if attempt.is_live()]
+
+
+def _protected(step: Step, job: Job) -> Reason | None:
+    until = job.spec.contract.protected_until
+    if until is None or until <= step.now:
+        return None
+    step.wake("lines/all", until)
+    left_s = in_seconds(until - step.now)
+    sentence = f"{job.spec.name} ({job.id}) is not to be touched for another {left_s:.0f} s"
+    return because(Token.JOB_PROTECTED, sentence, left_s=round(left_s, 3))
+
+
+def expected_end(job: Job, attempt: Attempt) -> Instant | None:
+    """When the job should end by its own estimate, which counts from its placement."""
+    expected = job.spec.contract.expected_duration
+    return after(attempt.placed_at, expected) if expected is not None else None
+
+
+def _ends_soon(step: Step, job: Job, attempt: Attempt) -> Reason | None:
+    end, patience = expected_end(job, attempt), job.spec.contract.wait_for_end
+    if end is None or patience == 0 or not step.now < end <= step.now + patience:
+        return None
+    step.wake("lines/all", end)
+    left_s = in_seconds(end - step.now)
+    sentence = f"{job.spec.name} ({job.id}) should end in {left_s:.0f} s; it is let to its end"
+    return because(Token.JOB_ENDS_SOON, sentence, left_s=round(left_s, 3))
+
+
+def _unreplaced(step: Step, job: Job, attempt: Attempt, members: list[HostId], operation: Operation) -> Reason | None:
+    """Whether hosts are there for those that leave: free ones, and spares of the attempt that stay."""
+    if job.spec.on_drain == "finish" or operation.job == job.id:
+        return None
+    leaving = set(operation.units)
+    hosts = step.state.hosts
+    spares = sum(1 for name in attempt.spares if name not in leaving and hosts[name].is_usable())
+    free = step.derived.free.count(attempt.cluster) - sum(1 for unit in leaving if unit in step.derived.free)
+    if spares + free >= len(members):
+        return None
+    sentence = (
+        f"{job.spec.name} ({job.id}) would lose {len(members)} hosts; {spares} spares and {free} free hosts are left"
+        f" to replace them"
+    )
+    return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=free)

@@ -1,0 +1,256 @@
+"""The gate: requests come in, and leave it as admitted operations.
+
+An operation passes when its predecessors are done, its time has come, its train is not paused, its executor lives, the
+contracts of the jobs on its units allow it, and the ledger has the capacity. What refuses it decides in which *line* it
+waits, so that only those are asked again whom a change may concern:
+
+    unit/H     the unit is not there, or has failed and this is no repair
+    train/T    the train is paused
+    BOOK       capacity, or the contract of a job, in the order of keys
+
+In the line of a book nobody overtakes one whom only the ledger refuses: a wide request would starve behind narrow
+ones. Those refused by a job's contract do not hold up the others. A line is served when capacity comes back; from its
+head, at most `CONTRACTS_ASKED` refusals of jobs far, so the work per event is bounded.
+"""
+
+from typing import Final
+
+from trainmaster.core.base.ids import HostId, OperationId, operation_id
+from trainmaster.core.base.reasons import Reason, Token, because
+from trainmaster.core.base.time import Instant, in_seconds
+from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.maintenance import contract, running, visits
+from trainmaster.core.maintenance.catalogue import Component, Kind, takes_capacity
+from trainmaster.core.maintenance.events import OperationCancelled, OperationRequested, OperationSpec
+from trainmaster.core.maintenance.operation import Operation, OperationState, aged
+from trainmaster.core.maintenance.scope import Scope
+from trainmaster.core.step import Step
+
+CONTRACTS_ASKED: Final = 64
+
+
+def request(step: Step, event: OperationRequested) -> Operation:
+    """A new operation. Asking again with the key of a known one changes nothing and returns it."""
+    state = step.state.maintenance
+    if event.key and event.key in state.keys:
+        return state.operations.get(state.keys[event.key])  # type: ignore[return-value]
+    operation = create(step, event.spec, event.by)
+    if event.key:
+        state.keys[event.key] = operation.id
+    consider(step, operation)
+    return operation
+
+
+def create(step: Step, spec: OperationSpec, by: str) -> Operation:
+    """An operation at the gate that nobody has looked at yet."""
+    state, index = step.state.maintenance, step.derived.planner
+    work, scope = index.work(spec), index.resources.resolve(spec.scope)
+    assert work is not None, spec
+    assert isinstance(scope, Scope), scope
+    state.requested += 1
+    units = _disturbed(step, work, scope)
+    operation = Operation(
+        id=operation_id(state.requested),
+        spec=spec,
+        by=by,  # type: ignore[arg-type]
+        requested_at=step.now,
+        sequence=state.requested,
+        aged_at=aged(spec, step.now),
+        scope=scope,
+        units=units,
+        executor=_executor(step, scope, units),
+        since=step.now,
+        after=tuple(other for other in spec.after if other in state.operations),
+    )
+    state.operations[operation.id] = operation
+    for other in operation.after:
+        index.dependents.setdefault(other, []).append(operation.id)
+        inherit(step, state.operations[other], operation)
+    return operation
+
+
+def _disturbed(step: Step, work: Component | Kind, scope: Scope) -> tuple[HostId, ...]:
+    if not takes_capacity(work):
+        return ()
+    hosts = step.state.hosts
+    return tuple(
+        unit for unit in step.derived.planner.resources.scope_units(scope) if hosts[unit].spec.kind != "controller"
+    )
+
+
+def _executor(step: Step, scope: Scope, units: tuple[HostId, ...]) -> HostId:
+    """The unit itself; for what is wider, the controller of its cluster, or the first unit where there is none."""
+    members = step.derived.planner.resources.scope_units(scope)
+    assert members, scope
+    if len(members) == 1:
+        return members[0]
+    controller = step.derived.planner.controllers.get(step.state.hosts[members[0]].spec.cluster)
+    return controller if controller is not None else members[0]
+
+
+def inherit(step: Step, earlier: Operation, later: Operation) -> None:
+    """Who is waited for goes at least as early as who waits."""
+    if earlier.key() <= later.key():
+        return
+    index = step.derived.planner
+    if earlier.line:
+        index.leave_line(earlier)
+    earlier.aged_at = Instant(later.aged_at - 1)
+    if earlier.line:
+        index.enter_line(earlier)
+        step.lines_due = True
+    if earlier.asked_lock and not earlier.locked:
+        step.granted += index.locks.rekey(earlier.id, earlier.key())
+    for name in earlier.after:
+        inherit(step, step.state.maintenance.operations[name], earlier)
+
+
+def consider(step: Step, operation: Operation) -> bool:
+    """Admits an operation that stands in no line, or puts it into the right one."""
+    assert operation.state is OperationState.REQUESTED, (operation.id, operation.state)
+    found = _refusal(step, operation)
+    if found is None:
+        admit(step, operation)
+        return True
+    line, reason = found
+    operation.reason = reason
+    if line:
+        operation.line = line
+        step.derived.planner.enter_line(operation)
+    return False
+
+
+def _refusal(step: Step, operation: Operation) -> tuple[str, Reason] | None:
+    """What forbids it now, and the line in which it waits for a change."""
+    if operation.after:
+        names = ", ".join(operation.after[:3])
+        sentence = f"{names} must be done before"
+        return "", because(Token.WAITS_FOR_OPERATION, sentence, predecessors=len(operation.after))
+    not_before = operation.spec.not_before
+    if not_before is not None and not_before > step.now:
+        step.wake(f"gate/{operation.id}", not_before)
+        wait_s = in_seconds(not_before - step.now)
+        return "", because(Token.NOT_BEFORE, f"not before its time, in {wait_s:.0f} s", wait_s=round(wait_s, 3))
+    if operation.train is not None:
+        paused = step.state.maintenance.paused.get(operation.train)
+        if paused is not None:
+            return f"train/{operation.train}", paused
+    absent = _absent(step, operation)
+    if absent is not None:
+        return absent
+    if not operation.units:
+        return None
+    book = step.derived.planner.book_of(operation.units)
+    reason = step.derived.planner.ledger.check(operation.units) or contract.refusal(step, operation)
+    if reason is None and _first_in_line(step, book, operation):
+        return None
+    return book, reason or _in_line(step, book)
+
+
+def _absent(step: Step, operation: Operation) -> tuple[str, Reason] | None:
+    """A unit that has to be there is not."""
+    work = step.derived.planner.work(operation.spec)
+    if isinstance(work, Kind) and work.repairs:
+        return None
+    for name in (operation.executor, *operation.units):
+        host = step.state.hosts[name]
+        if host.state in (HostState.OUT_FAILED, HostState.EXPECTED):
+            sentence = f"{name} is {host.state.value}: {host.reason.sentence}"
+            return f"unit/{name}", Reason(token=Token.UNIT_FAILED, sentence=sentence)
+    return None
+
+
+def _first_in_line(step: Step, book: str, operation: Operation) -> bool:
+    """Nobody who waits for capacity only comes before it."""
+    for _, _, name in step.derived.planner.lines.get(book, ()):
+        other = step.state.maintenance.operations[name]
+        if other.key() >= operation.key():
+            break
+        if other.reason is None or other.reason.token not in contract.TOKENS:
+            return False
+    return True
+
+
+def _in_line(step: Step, book: str) -> Reason:
+    line = step.derived.planner.lines[book]
+    sentence = f"{len(line)} operations of {book} wait for capacity, and {line[0][2]} comes first"
+    return Reason(token=Token.IN_LINE, sentence=sentence, numbers={"ahead": len(line)})
+
+
+def admit(step: Step, operation: Operation) -> None:
+    """Promises the capacity, and asks for what it needs."""
+    operation.reason = None
+    running.move(step, operation, OperationState.ADMITTED, "admitted")
+    if not operation.units:
+        running.ask_lock(step, operation)
+        return
+    step.derived.planner.ledger.promise(operation.units)
+    operation.promised = True
+    for unit in operation.units:
+        visits.join(step, operation, unit)
+
+
+def again(step: Step, name: str) -> None:
+    """Its time has come."""
+    operation = step.state.maintenance.operations.get(OperationId(name))
+    if operation is not None and operation.state is OperationState.REQUESTED and not operation.line:
+        consider(step, operation)
+
+
+def serve_lines(step: Step) -> None:
+    """Capacity came back: whoever may go now, goes."""
+    for line in sorted(step.derived.planner.lines):
+        if not line.startswith(("unit/", "train/")):
+            _serve(step, line)
+
+
+def serve_line(step: Step, line: str) -> None:
+    """What this line waited for has changed: all of it is considered anew."""
+    for _, _, name in tuple(step.derived.planner.lines.get(line, ())):
+        operation = step.state.maintenance.operations[name]
+        leave(step, operation)
+        consider(step, operation)
+
+
+def _serve(step: Step, line: str) -> None:
+    index = step.derived.planner
+    place = refused = 0
+    while place < len(index.lines.get(line, ())) and refused < CONTRACTS_ASKED:
+        operation = step.state.maintenance.operations[index.lines[line][place][2]]
+        reason = index.ledger.check(operation.units)
+        if reason is not None:
+            operation.reason = reason
+            return
+        reason = contract.refusal(step, operation)
+        if reason is not None:
+            operation.reason = reason
+            place, refused = place + 1, refused + 1
+            continue
+        leave(step, operation)
+        consider(step, operation)
+
+
+def leave(step: Step, operation: Operation) -> None:
+    """Out of the line in which it stands."""
+    step.derived.planner.leave_line(operation)
+    operation.line = ""
+
+
+def cancel(step: Step, event: OperationCancelled) -> None:
+    """Takes an operation back everywhere: from its line, its visits, its locks; a running one ends its step first."""
+    operation = step.state.maintenance.operations.get(event.operation)
+    if operation is None or operation.ends_as is not None:
+        return
+    reason = Reason(token=Token.CANCELLED_BY_REQUEST, sentence=f"cancelled by {event.by}: {event.reason}")
+    withdraw(step, operation, OperationState.CANCELLED, reason)
+
+
+def withdraw(step: Step, operation: Operation, state: OperationState, reason: Reason) -> None:
+    """Ends an operation that is not carried out yet as `state`; one that runs, when its present leg has ended; one that
+    is only verified is past that and ends by itself."""
+    if operation.state is OperationState.VERIFYING:
+        return
+    if operation.state is OperationState.RUNNING:
+        operation.ends_as, operation.failure = state, reason
+        return
+    running.finish(step, operation, state, reason)

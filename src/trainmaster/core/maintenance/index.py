@@ -1,0 +1,167 @@
+"""What planning looks up all the time: locks, ledger, lines at the gate, and the commands of each kind of work.
+
+All of it is derived from the state and made anew when a snapshot is restored; a test does so after every event and
+compares. Nothing here decides anything.
+"""
+
+import bisect
+from collections.abc import Iterable
+
+from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, OperationId
+from trainmaster.core.effects import Observation, StepCommand
+from trainmaster.core.fleet.lifecycle import Host
+from trainmaster.core.maintenance.book import Maintenance
+from trainmaster.core.maintenance.capacity import counted, members
+from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind
+from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.maintenance.ledger import Ledger, side_of
+from trainmaster.core.maintenance.locks import LockTable
+from trainmaster.core.maintenance.operation import Operation
+from trainmaster.core.maintenance.scope import ResourceIndex, Scope
+
+Commands = tuple[tuple[StepCommand, ...], Observation | None]
+
+
+class PlannerIndex:
+    """Derived from `Maintenance` and the hosts."""
+
+    def __init__(self, state: Maintenance, hosts: Iterable[Host]) -> None:
+        self.state = state
+        self.resources = ResourceIndex()
+        self.locks = LockTable()
+        self.controllers: dict[ClusterId, HostId] = {}
+        self.lines: dict[str, list[tuple[int, int, OperationId]]] = {}
+        """Operations at the gate, by book, in the order of their keys."""
+        self.dependents: dict[OperationId, list[OperationId]] = {}
+        self.noticed: dict[AttemptId, set[HostId]] = {}
+        """Units whose visit waits for a good moment of the attempt on them."""
+        self.order: dict[ComponentName, int] = {}
+        self._works: dict[tuple[str, str], Component | Kind] = {}
+        self._commands: dict[tuple[str, ...], Commands] = {}
+        self._books: list[tuple[str, frozenset[HostId]]] = []
+        self._known: list[Host] = []
+        for host in sorted(hosts, key=lambda host: host.position):
+            self.add(host)
+        self.recount()
+        self.reread()
+        self._relock()
+        for operation in state.operations.values():
+            for other in operation.after:
+                self.dependents.setdefault(other, []).append(operation.id)
+            if operation.line:
+                self.enter_line(operation)
+
+    def add(self, host: Host) -> None:
+        """A unit that was declared now."""
+        self._known.append(host)
+        self.resources.add(host.spec)
+        if host.spec.kind == "controller":
+            self.controllers.setdefault(host.spec.cluster, host.id)
+
+    def recount(self) -> None:
+        """The capacity policy or the set of units changed: the ledger is made anew."""
+        self.ledger = Ledger(self.state.capacity, (counted(host.spec) for host in self._known))
+        for host in self._known:
+            self.ledger.set_side(host.id, side_of(host))
+        for operation in self.state.operations.values():
+            if operation.promised:
+                self.ledger.promise(operation.units)
+        units = [counted(host.spec) for host in self._known]
+        self._books = []
+        for book in self.state.capacity.books:
+            counts = members(book)
+            self._books.append((book.name, frozenset(unit.id for unit in units if counts(unit))))
+
+    def reread(self) -> None:
+        """The catalogue changed."""
+        catalogue = self.state.catalogue
+        self._works = {(UPGRADE, component.name): component for component in catalogue.components}
+        self._works |= {(kind.name, ""): kind for kind in catalogue.kinds if kind.name != UPGRADE}
+        self._commands = {}
+        self.order = {name: place for place, name in enumerate(catalogue.sequence())}
+
+    def _relock(self) -> None:
+        """Holders first: whoever waits does so because of them."""
+        operations, visits = self.state.operations.values(), self.state.visits.values()
+        for operation in operations:
+            if operation.locked:
+                self.locks.hold(operation.id, operation.key(), operation.scope)
+        for visit in visits:
+            if visit.locked:
+                self.locks.hold(visit.lock_name, visit.key, self.unit_scope(visit.unit))
+        for operation in operations:
+            if operation.asked_lock and not operation.locked:
+                assert not self.locks.request(operation.id, operation.key(), operation.scope), operation.id
+        for visit in visits:
+            if visit.asked_lock and not visit.locked:
+                name = visit.lock_name
+                assert not self.locks.request(name, visit.key, self.unit_scope(visit.unit)), name
+
+    def unit_scope(self, unit: HostId) -> Scope:
+        scope = self.resources.resolve((f"host/{unit}",))
+        assert isinstance(scope, Scope), scope
+        return scope
+
+    def commands(self, operation: Operation, leg: str) -> Commands:
+        """What a leg of an operation runs, with its words filled in, and what is observed after it. What is the same
+        for many units is made once."""
+        spec = operation.spec
+        key = (spec.kind, spec.component, spec.version, operation.previous, leg)
+        found = self._commands.get(key)
+        if found is None:
+            work = self.work(spec)
+            assert work is not None, spec
+            found = self._commands[key] = _commands(work, spec, operation.previous, leg)
+        if operation.executor and any("{unit}" in word for step in found[0] for word in step.command):
+            steps = (step.but(command=_filled(step.command, unit=operation.executor)) for step in found[0])
+            return tuple(steps), found[1]
+        return found
+
+    def work(self, spec: OperationSpec) -> Component | Kind | None:
+        return self._works.get((spec.kind, spec.component if spec.kind == UPGRADE else ""))
+
+    def book_of(self, units: Iterable[HostId]) -> str:
+        """The book in whose line an operation on these units stands: the first one that counts one of them."""
+        for name, counted_units in self._books:
+            if any(unit in counted_units for unit in units):
+                return name
+        return "*"
+
+    def enter_line(self, operation: Operation) -> None:
+        line = self.lines.setdefault(operation.line, [])
+        bisect.insort(line, (operation.aged_at, operation.sequence, operation.id))
+
+    def leave_line(self, operation: Operation) -> None:
+        line = self.lines[operation.line]
+        entry = (operation.aged_at, operation.sequence, operation.id)
+        place = bisect.bisect_left(line, entry)
+        assert line[place] == entry, operation.id
+        del line[place]
+        if not line:
+            del self.lines[operation.line]
+
+
+def _commands(work: Component | Kind, spec: OperationSpec, previous: str, leg: str) -> Commands:
+    by_leg = {"apply": work.steps, "check": work.after_reboot, "undo": work.undo}
+    words = {"component": spec.component, "version": spec.version, "previous": previous}
+    steps = tuple(
+        StepCommand(name=step.name, command=_filled(step.command, **words), deadline=step.deadline)
+        for step in by_leg[leg]
+    )
+    after_boot = work.disturbs == "reboot"
+    if leg == "undo" or not work.observe or (leg == "apply" and after_boot):
+        return steps, None
+    observation = Observation(
+        component=spec.component,
+        command=_filled(work.observe, **words),
+        deadline=work.observe_deadline,
+        wanted=spec.version,
+    )
+    return steps, observation
+
+
+def _filled(command: tuple[str, ...], **words: str) -> tuple[str, ...]:
+    """Replaces what is known; the rest stays for who knows it (`{unit}` here, `{python}` at the agent)."""
+    for name, value in words.items():
+        command = tuple(word.replace("{" + name + "}", value) for word in command)
+    return command

@@ -1,0 +1,77 @@
+"""The maintenance part of one event: what is left to do after the event itself, until nothing is left.
+
+Operations, visits, lines and locks wake one another. Instead of calling each other to any depth they leave word in the
+step, and this loop passes it on in a fixed order: units first, then those who were granted locks, then the gate. Each
+round ends something or starts something, so the loop ends.
+"""
+
+from collections.abc import Callable
+
+from trainmaster.core.base.ids import HostId, OperationId
+from trainmaster.core.maintenance import gate, running, visits
+from trainmaster.core.maintenance.events import CapacityDeclared, CatalogueDeclared
+from trainmaster.core.maintenance.operation import OperationState
+from trainmaster.core.step import Step
+
+ROUNDS_MAX = 1_000_000
+"""Far more than any event can cause; past it two parts wake each other for ever."""
+
+
+def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
+    """Passes on what units, locks and lines have to say, and the signals to attempts that this causes."""
+    for _ in range(ROUNDS_MAX):
+        if step.signals:
+            pass_signals(step)
+        elif step.unit_signals:
+            _tell(step, *step.unit_signals.pop(0))
+        elif step.orphans:
+            visits.orphaned(step, step.orphans.pop(0))
+        elif step.granted:
+            _granted(step, step.granted.pop(0))
+        elif step.reconsider:
+            gate.again(step, step.reconsider.pop(0))
+        elif step.lines_due:
+            step.lines_due = False
+            gate.serve_lines(step)
+        else:
+            return
+    raise AssertionError("maintenance wakes itself for ever")
+
+
+def _tell(step: Step, what: str, unit: HostId) -> None:
+    if what == "go-on":
+        visits.go_on(step, unit)
+    elif what == "out":
+        visits.unit_out(step, unit)
+    elif what == "ready":
+        visits.unit_ready(step, unit)
+        gate.serve_line(step, f"unit/{unit}")
+    elif what == "drain":
+        visits.drain_now(step, unit)
+    else:
+        assert what == "lost", what
+        visits.unit_lost(step, unit)
+
+
+def _granted(step: Step, name: str) -> None:
+    kind, _, unit = name.partition("/")
+    if kind == "visit":
+        visits.lock_granted(step, HostId(unit))
+        return
+    operation = step.state.maintenance.operations[OperationId(name)]
+    assert operation.state in (OperationState.ADMITTED, OperationState.DRAINING), (name, operation.state)
+    running.granted(step, operation)
+
+
+def catalogue_declared(step: Step, event: CatalogueDeclared) -> None:
+    step.state.maintenance.catalogue = event.catalogue
+    step.derived.planner.reread()
+
+
+def capacity_declared(step: Step, event: CapacityDeclared) -> None:
+    """From now on these are the limits. What was admitted stays so; lines are sorted into the new books."""
+    step.state.maintenance.capacity = event.capacity
+    step.derived.planner.recount()
+    lines = step.derived.planner.lines
+    for line in [name for name in lines if not name.startswith(("unit/", "train/"))]:
+        gate.serve_line(step, line)
