@@ -94,3 +94,11 @@ def test_hits_while_down_cost_less_than_the_sum() -> None:
     assert found.hits == 119
     assert 3072 * first_to_last_h <= found.interruptions_host_h <= 3072 * (first_to_last_h + 600)
     assert found.interruptions_host_h < 0.2 * cost(slow, 26).interruptions_host_h
+
+
+def test_a_gang_that_is_hit_again_stays_down() -> None:
+    """1. Two stops, 15 days apart, and restarts of 60 days on average: most second hits find the gang down. 2. It is
+    down for 2,083 hours on average (the mean of both draws, as their sum or as the later end; by 400,000 draws of
+    another generator), not until the first restart alone would have ended."""
+    pair = model((2, 1), hosts=2, lost=Duration(1440 * HOUR), stop=Duration(HOUR))
+    assert simulate_cost(1, 6, pair, cycles=400).interruptions_host_h == pytest.approx(2 * 2083, rel=0.05)
