@@ -1,6 +1,7 @@
 """The planner: one operation after the other, on one unit and on many."""
 
 from tests.unit.core.maintenance.planner_world import ME, PlannerWorld
+
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE
