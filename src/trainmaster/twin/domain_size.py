@@ -13,18 +13,17 @@ size meets the same luck, and differences of sizes are much more certain than th
 Limits: no failures, no gangs that come and go within a cycle, the same loss for all gangs on average.
 """
 
-import heapq
 from collections.abc import Sequence
-from itertools import count
 from typing import Final
 
 from trainmaster.core.base.seed import Stream
-from trainmaster.core.base.time import HOUR, Duration
+from trainmaster.core.base.time import HOUR, Duration, Instant, after
 from trainmaster.core.base.value import Value
 from trainmaster.core.maintenance.domain_size import SizeModel, stop_count
+from trainmaster.twin.kernel import Kernel, Timer
 
 _BACK, _END, _DUE = 0, 1, 2
-"""Kinds of event, in their order at equal times: what ends goes first."""
+"""Priorities at equal times: what ends goes first."""
 
 
 class SimulatedCost(Value):
@@ -98,13 +97,15 @@ def simulate(sizes: Sequence[int], seeds: Sequence[int], model: SizeModel, cycle
 
 
 class _Gang:
-    """A gang in a cycle: where it lies, and until when it is down."""
+    """A gang in a cycle: where it lies, and since when it is down."""
 
-    __slots__ = ("back_at", "chance", "down_since", "first", "hosts")
+    __slots__ = ("back", "chance", "down_since", "first", "hosts")
 
     def __init__(self, hosts: int, first: int, chance: Stream) -> None:
         self.hosts, self.first, self.chance = hosts, first, chance
-        self.down_since = self.back_at = -1
+        self.down_since = Instant(0)
+        self.back: Timer | None = None
+        """None: the gang runs."""
 
 
 class _Cycle:
@@ -118,25 +119,17 @@ class _Cycle:
         for gang in self._placed():
             for stop in self._met(gang):
                 self.gangs_of[stop].append(gang)
-        self.heap: list[tuple[int, int, int, int, _Gang | None]] = []
-        self.order = count()
+        self.kernel = Kernel(Instant(0))
         self.waiting: list[int] = []
         self.under_way = -1
-        self.now = self.last_end = 0
+        self.last_end = 0
         self.lost = self.out_time = self.hits = 0
 
     def run(self) -> None:
         for stop in range(self.stops):
-            self._push(self.model.cycle * stop // self.stops, _DUE, stop)
-        while self.heap:
-            self.now, kind, _, stop, gang = heapq.heappop(self.heap)
-            if kind == _DUE:
-                self._due(stop)
-            elif kind == _END:
-                self._end(stop)
-            else:
-                assert gang is not None
-                self._back(gang)
+            self.kernel.at(Instant(self.model.cycle * stop // self.stops), self._due, stop, _DUE)
+        while self.kernel.step():
+            pass
         assert self.under_way < 0
         assert not self.waiting, self.waiting
 
@@ -179,9 +172,6 @@ class _Cycle:
             stop -= 1
         return stop
 
-    def _push(self, at: int, kind: int, stop: int = -1, gang: _Gang | None = None) -> None:
-        heapq.heappush(self.heap, (at, kind, next(self.order), stop, gang))
-
     def _due(self, stop: int) -> None:
         if self.under_way >= 0:
             self.waiting.append(stop)
@@ -194,13 +184,13 @@ class _Cycle:
         chance = Stream.of(self.seed, "stop", str(self.number), str(stop))
         length = mean // 2 + round(chance.exponential(mean - mean // 2))
         self.out_time += (self.bounds[stop + 1] - self.bounds[stop]) * length
-        self._push(self.now + length, _END, stop)
+        self.kernel.after(length, self._end, stop, _END)
         for gang in self.gangs_of[stop]:
             self._hit(gang)
 
     def _end(self, stop: int) -> None:
         assert self.under_way == stop, (self.under_way, stop)
-        self.under_way, self.last_end = -1, self.now
+        self.under_way, self.last_end = -1, self.kernel.now
         if self.waiting:
             self._begin(self.waiting.pop(0))
 
@@ -209,13 +199,14 @@ class _Cycle:
         mean = self.model.lost
         redone = round(gang.chance.uniform() * mean)
         down = redone + round(gang.chance.exponential(mean - mean // 2)) if mean > 1 else mean
-        if gang.down_since < 0:
-            gang.down_since = self.now
-        gang.back_at = max(gang.back_at, self.now + down)
-        self._push(gang.back_at, _BACK, gang=gang)
+        back_at = after(self.kernel.now, down)
+        if gang.back is None:
+            gang.down_since = self.kernel.now
+        else:
+            back_at = max(back_at, gang.back[0])
+            self.kernel.cancel(gang.back)
+        gang.back = self.kernel.at(back_at, self._back, gang, _BACK)
 
     def _back(self, gang: _Gang) -> None:
-        if gang.down_since < 0 or gang.back_at > self.now:
-            return  # hit again since: a later event brings it back
-        self.lost += gang.hosts * (self.now - gang.down_since)
-        gang.down_since = -1
+        self.lost += gang.hosts * (self.kernel.now - gang.down_since)
+        gang.back = None
