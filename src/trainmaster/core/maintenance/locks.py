@@ -51,7 +51,7 @@ class Blocker(Value):
 class _Claim:
     """One operation in the table."""
 
-    __slots__ = ("entry", "exclusive", "key", "name", "node", "not_before", "shared", "spot")
+    __slots__ = ("entry", "exclusive", "key", "name", "node", "not_before", "shared", "spot", "ticket")
 
     def __init__(self, name: str, key: Key, scope: Scope) -> None:
         self.name = name
@@ -60,6 +60,8 @@ class _Claim:
         self.shared = scope.shared
         self.entry: Entry | None = None
         """Its place in queues while it waits; None: it holds, or has gone."""
+        self.ticket = 0
+        """Tells that place from those it had before; 0: none. (Identity of tuples would not survive compiling.)"""
         self.node: _Node | None = None
         """The resource at which it listens while it waits."""
         self.spot = 0
@@ -129,7 +131,7 @@ class LockTable:
         self._number(claim)
         spot = self._blocked_at(claim, ends_by)
         if spot < 0:
-            claim.entry = None
+            claim.entry, claim.ticket = None, 0
             self._take(claim)
             return True
         self._queue(claim)
@@ -269,10 +271,12 @@ class LockTable:
 
     def _grow(self, claim: _Claim) -> None:
         top = max(claim.exclusive[-1:] + claim.shared[-1:])
-        self._nodes += [_Node() for _ in range(len(self._nodes), top + 1)]
+        while top >= len(self._nodes):
+            self._nodes.append(_Node())
 
     def _number(self, claim: _Claim) -> None:
         self._tickets += 1
+        claim.ticket = self._tickets
         claim.entry = (claim.key[0], claim.key[1], claim.name, self._tickets, claim)
 
     def _queue(self, claim: _Claim) -> None:
@@ -289,7 +293,7 @@ class LockTable:
 
     def _unqueue(self, claim: _Claim) -> None:
         """Makes its entries void."""
-        claim.entry = None
+        claim.entry, claim.ticket = None, 0
         claim.node = None
         for index in claim.exclusive:
             self._nodes[index].claims -= 1
@@ -348,7 +352,7 @@ def _order(claim: _Claim) -> tuple[Key, str]:
 def _push(queue: list[Entry], entry: Entry, valid: int) -> None:
     """Adds an entry; sweeps void ones out when they are the most, so that it costs O(log n) on average."""
     if len(queue) > 2 * valid + SLACK:
-        queue[:] = [each for each in queue if each[4].entry is each]
+        queue[:] = [each for each in queue if each[4].ticket == each[3]]
         heapify(queue)
     heappush(queue, entry)
 
@@ -357,7 +361,7 @@ def _head(queue: list[Entry]) -> Entry | None:
     """The first valid entry."""
     while queue:
         entry = queue[0]
-        if entry[4].entry is entry:
+        if entry[4].ticket == entry[3]:
             return entry
         heappop(queue)
     return None
@@ -385,7 +389,7 @@ def _behind(node: _Node, entry: Entry, ends_by: Instant | None) -> bool:
         return False
     if ends_by is None or not _passable(head, ends_by):
         return True
-    ahead = (other for other in node.queue if other < entry and other[4].entry is other)
+    ahead = (other for other in node.queue if other < entry and other[4].ticket == other[3])
     return not all(_passable(other, ends_by) for other in ahead)
 
 
@@ -410,7 +414,7 @@ def _listeners(node: _Node, freed: list[_Claim]) -> None:
     head = _head(node.queue)
     while node.listening and (head is None or node.listening[0] < head):
         entry = heappop(node.listening)
-        if entry[4].entry is entry and entry[4].node is node:
+        if entry[4].ticket == entry[3] and entry[4].node is node:
             freed.append(entry[4])
 
 

@@ -126,7 +126,7 @@ ACTIONS = st.tuples(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(ACTIONS, max_size=60))
 def test_does_what_the_rule_says(actions: list[tuple[str, list[int], int, int | None]]) -> None:
     """1. Operations ask, end, give up, get smaller keys, announce and overtake, in any order. 2. After each step the
