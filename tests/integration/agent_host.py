@@ -47,6 +47,8 @@ class AgentHost:
         (directory / "token").write_text(server.token)
         self.process: subprocess.Popen[bytes] | None = None
         self.log = directory / "agent.log"
+        self.packages = directory / "packages"
+        self.reboot_command = ""
         self._effects = 0
 
     def start_agent(self) -> None:
@@ -55,8 +57,10 @@ class AgentHost:
         command += ["--token-file", str(self.directory / "token"), "agent", "run", "--host", HOST]
         command += ["--address", "127.0.0.1", "--host-dir", self.paths.host_dir]
         command += ["--memory-dir", self.paths.memory_dir, "--jobs-dir", self.paths.jobs_dir]
+        command += ["--reboot-command", self.reboot_command]
+        environment = {**os.environ, "TRAINMASTER_PACKAGES": str(self.packages)}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
         self.server.wait(lambda: len(self.server.registers) > seen)
 
     def kill_agent(self) -> None:

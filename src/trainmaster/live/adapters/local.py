@@ -11,6 +11,7 @@ Every process is recorded by id and start time, so that `down` ends exactly what
     STATE/run/NAME.log         what it said
     STATE/hosts/HOST           the disk of a host
     STATE/jobs                 what all hosts share
+    STATE/packages             packages of components, for `live.agent.component`
     /dev/shm/trainmaster-FLEET-HASH/HOST     the memory of a host
 """
 

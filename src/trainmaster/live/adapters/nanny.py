@@ -9,12 +9,14 @@ started again finds what runs by the records and looks after it.
 The nanny ends nothing: SIGTERM ends only itself, and `down` ends the rest.
 """
 
+import os
 import shlex
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
+from trainmaster.core.agent.steps import PACKAGES
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import in_seconds
 from trainmaster.live.adapters import local
@@ -92,6 +94,7 @@ def _agent(state: Path, plan: LocalPlan, host: HostId, secret: str) -> Ward:
 
 def watch(state: Path, plan: LocalPlan) -> None:
     """Looks after the fleet until the process is ended. Raises `UserError` if the tokens can't be used."""
+    os.environ.setdefault(PACKAGES, str(state / "packages"))  # agents hand it on to the steps of operations
     secret = load_or_make(state / "tokens").secret
     server = _server(state, plan)
     agents = {host: _agent(state, plan, host, secret) for host in plan.hosts}

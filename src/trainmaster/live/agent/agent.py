@@ -13,14 +13,16 @@ import os
 import signal
 import uuid
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from trainmaster import __version__
 from trainmaster.core.agent.journal import Entry, Line
+from trainmaster.core.agent.steps import does_nothing
 from trainmaster.core.agent.wire import Heartbeat, Instruction, Query, Register, Registered
-from trainmaster.core.base.ids import AttemptId, BootId, HostId, SessionId
+from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, HostId, SessionId
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.effects import (
@@ -44,6 +46,7 @@ from trainmaster.live.agent.group import Group
 from trainmaster.live.agent.journal_file import JournalFile
 from trainmaster.live.agent.operation import Operations
 from trainmaster.live.agent.outbox import Outbox
+from trainmaster.live.agent.packages import Components
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.reboot import Rebooter
 from trainmaster.live.agent.session import Session
@@ -99,6 +102,8 @@ class Agent:
         self.journal = self.journal_file.journal
         self.attempts: dict[AttemptId, HostAttempt] = {}
         self.operations = Operations(self.paths, self.boot)
+        self.components = Components(Path(settings.host_dir))
+        self._versions: dict[ComponentName, str] = {}
         self.rebooter = Rebooter(self.paths, self.boot, settings.reboot_command)
         self.session = Session(settings.url, settings.token, self.host, SessionId(uuid.uuid4().hex), self.outbox, self)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,9 +115,27 @@ class Agent:
         """The boot id. It lies in memory that a reboot clears, so it is new exactly after one."""
         known = read_or_none(self.paths.boot)
         if known is None:
+            self._activate()
             known = uuid.uuid4().hex.encode()
             write_whole(self.paths.boot, known)
         return BootId(known.decode().strip())
+
+    def _activate(self) -> None:
+        """First thing after a boot, before the boot id exists: a crash in between repeats it. Trouble leaves the old
+        versions, which whoever observes them sees."""
+        try:
+            for sentence in Components(Path(self.settings.host_dir)).activate():
+                _log.info("%s", sentence)
+        except OSError as error:
+            _log.error("a component that waited for this boot can't be made current: %s", error)
+
+    def _look_at_components(self) -> None:
+        """Blocks: it reads all their files. Trouble is told as versions that are not known."""
+        try:
+            self._versions = self.components.versions()
+        except OSError as error:
+            _log.error("the components of this host can't be read: %s", error)
+            self._versions = dict.fromkeys(self._versions, "")
 
     def _still_matters(self, event: AgentReport) -> bool:
         attempt: AttemptId | None = getattr(event, "attempt", None)
@@ -126,6 +149,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ending.set)
         await asyncio.to_thread(self.operations.adopt)
+        await asyncio.to_thread(self._look_at_components)
         await self._adopt()
         conversation = asyncio.create_task(self.session.run(), name="session")
         watching = asyncio.create_task(self._watch(), name="watch")
@@ -204,6 +228,7 @@ class Agent:
             version=__version__,
             pid=os.getpid(),
             attempts=living,
+            versions=self._versions,
         )
 
     def welcomed(self, registered: Registered) -> None:
@@ -323,10 +348,17 @@ class Agent:
                 if failure:
                     raise EffectFailed(failure)
             case RunSteps():
-                return await self.operations.run(effect)
+                return await self._run_steps(effect)
             case RebootHost():
                 return await self.rebooter.reboot(effect, self._who_is_busy)
         return "", {}
+
+    async def _run_steps(self, effect: RunSteps) -> tuple[str, Numbers]:
+        try:
+            return await self.operations.run(effect)
+        finally:
+            if not does_nothing(effect):
+                await asyncio.to_thread(self._look_at_components)
 
     def _who_is_busy(self) -> str:
         """What runs here and would not survive a reboot; empty: nothing."""
