@@ -29,7 +29,7 @@ from trainmaster.core.maintenance.domains import build
 from trainmaster.core.words import count_text
 from trainmaster.twin.domain_size import SimulatedSize, simulate
 
-_EVENT_LIMIT: Final = 5_000_000
+_EVENT_LIMIT: Final = 3_000_000
 """Stops and hits that the twin lives through in one call: some 30 seconds."""
 _JOB: Final = re.compile(r"([0-9]{1,7})(?:[x×]([0-9]{1,7}))?")
 _DECIDED: Final = {
