@@ -19,6 +19,7 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     "seeds": ({"TRAINMASTER_SEEDS": "1000"}, ["tests/sim"]),
     "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults"]),
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
+    "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],

@@ -18,10 +18,17 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.publish import MACHINE as CHECKPOINT_MACHINE
 from trainmaster.core.fleet.lifecycle import HOST_MACHINE
+from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE
 from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE
 from trainmaster.core.scheduling.job import JOB_MACHINE
 
-MACHINES: Final[tuple[Machine[Enum], ...]] = (HOST_MACHINE, JOB_MACHINE, ATTEMPT_MACHINE, CHECKPOINT_MACHINE)  # type: ignore[assignment]
+MACHINES: Final[tuple[Machine[Enum], ...]] = (
+    HOST_MACHINE,
+    JOB_MACHINE,
+    ATTEMPT_MACHINE,
+    CHECKPOINT_MACHINE,
+    ROLLOUT_MACHINE,
+)  # type: ignore[assignment]
 
 STATES: Final[dict[str, str]] = {
     "host/expected": "The fleet file names the host; its agent has not registered yet.",
@@ -48,6 +55,13 @@ STATES: Final[dict[str, str]] = {
     "checkpoint/verified": "What lies in the directory agrees with the manifest.",
     "checkpoint/published": "The directory has its final name; a resume may use it.",
     "checkpoint/torn": "The checkpoint is incomplete or damaged; it is never loaded.",
+    "rollout/canary": "A few hosts get the new version first, and gather evidence about it.",
+    "rollout/stage": "The hosts of a stage get the version; it passes or is rejected on evidence.",
+    "rollout/paused": "A person paused the rollout; evidence about the hosts that have the version is still counted.",
+    "rollout/held": "A stage found too little evidence within its limit; a person decides.",
+    "rollout/complete": "All stages passed; the version is proven and belongs on every host of the pool.",
+    "rollout/stopped": "A person ended the rollout; hosts that have the version keep it.",
+    "rollout/off-boarded": "The version was rejected; its hosts are rolled back or held, and no other host gets it.",
 }
 
 

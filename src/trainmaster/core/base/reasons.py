@@ -306,6 +306,33 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "The unit was lost while the operation was under way, or did not come back after it.",
         "See `trainmaster host why HOST`; the unit waits for repair.",
     )
+    # Rollouts
+    VERSION_REJECTED = (
+        "version-rejected",
+        "A new version fails more often than it may, so its rollout was ended and goes no further.",
+        "Read the numbers, correct the version, and roll out the next one; its hosts are rolled back or held.",
+    )
+    ROLLOUT_STOPPED = (
+        "rollout-stopped",
+        "A person ended the rollout; hosts that have the version keep it.",
+        "Begin another rollout, of this version or of the former one.",
+    )
+    STAGE_OVERDUE = (
+        "stage-overdue",
+        "A stage of a rollout did not gather enough evidence within its limit, and waits for a person.",
+        "Give it more time (resume), pass it at your own risk, or stop it; the numbers say what is missing.",
+    )
+    ROLLOUT_PAUSED = (
+        "rollout-paused",
+        "A person paused the rollout; its evidence is still counted.",
+        "Resume it, or stop it.",
+    )
+    STAGE_HOLDS = (
+        "stage-holds",
+        "A stage of a rollout has too little evidence to pass; the numbers say how much more it needs.",
+        "Wait: it passes or is rejected by itself.",
+    )
+    STAGE_PASSED = ("stage-passed", "The evidence of a stage was good, so the rollout goes on.", "Nothing.")
     # The service itself
     SERVER_UNREACHABLE = (
         "server-unreachable",

@@ -8,10 +8,11 @@ from trainmaster.core.base.machine import STORY_LENGTH, IllegalTransition, Machi
 from trainmaster.core.base.time import Instant
 from trainmaster.core.checkpoint.publish import MACHINE as CHECKPOINT_MACHINE
 from trainmaster.core.fleet.lifecycle import HOST_MACHINE
+from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE
 from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE
 from trainmaster.core.scheduling.job import JOB_MACHINE
 
-MACHINES: tuple[Machine[Enum], ...] = (HOST_MACHINE, JOB_MACHINE, ATTEMPT_MACHINE, CHECKPOINT_MACHINE)  # type: ignore[assignment]
+MACHINES: tuple[Machine[Enum], ...] = (HOST_MACHINE, JOB_MACHINE, ATTEMPT_MACHINE, CHECKPOINT_MACHINE, ROLLOUT_MACHINE)  # type: ignore[assignment]
 PAIRS = [
     pytest.param(machine, start, end, id=f"{machine.name}:{start.value}->{end.value}")
     for machine in MACHINES
@@ -94,5 +95,6 @@ def test_every_live_state_has_a_way_out(machine: Machine[Enum]) -> None:
         "job": set(),
         "attempt": {"finished", "failed", "preempted", "cancelled"},
         "checkpoint": {"torn"},
+        "rollout": {"complete", "stopped", "off-boarded"},
     }
     assert {state.value for state in machine.final_states()} == ends[machine.name]
