@@ -85,8 +85,8 @@ def problems(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_reads_every_key(tmp_path: Path) -> None:
-    """1. A file with all keys is read. 2. What is left out has the defaults of the values. (Its one error is undone: what
-    disturbs nothing is not upgraded in one visit with what does.)"""
+    """1. A file with all keys is read. 2. What is left out has the defaults of the values. (Its one error is
+    undone: what disturbs nothing is not upgraded in one visit with what does.)"""
     text = FULL.replace("same = true", "same = false")
     step = StepSpec(name="get", command=("get", "{version}"), deadline=Duration(100 * SECOND))
     kernel = Component(
