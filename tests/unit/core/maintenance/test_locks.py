@@ -189,14 +189,14 @@ def test_is_the_same_when_made_anew(actions: list[tuple[str, list[int], int, int
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5), st.booleans()), min_size=1, max_size=40))
 def test_who_is_overtaken_is_never_delayed_past_its_instant(asked: list[tuple[int, int, bool]]) -> None:
-    """1. A pod waits behind one of its hosts, and is known to start not before 20. 2. Every tick somebody else asks,
-    certain of its end or not; all that hold end when they said. 3. At 20 nobody who came later is in the pod's way."""
+    """1. A pod waits behind one of its hosts, and is known to start not before 6. 2. Every tick somebody else asks,
+    certain of its end or not; all that hold end when they said. 3. At 6 nobody who came later is in the pod's way."""
     table, ends, wanted = LockTable(), dict[str, int](), {"pod": scope(POD_A)}
     table.request("first", (0, 0), scope(A1))
     assert not table.request("pod", (0, 1), scope(POD_A))
-    table.set_not_before("pod", Instant(20))
+    table.set_not_before("pod", Instant(6))
     for now, (resource, lasts, certain) in enumerate(asked):
-        if now == 20:
+        if now == 6:
             break
         for name in [name for name, end in ends.items() if end <= now]:
             del ends[name]
@@ -207,8 +207,8 @@ def test_who_is_overtaken_is_never_delayed_past_its_instant(asked: list[tuple[in
         wanted[name] = scope(resource)
         if table.request(name, (1, now), scope(resource), Instant(now + lasts) if certain else None):
             ends[name] = now + lasts
-            assert not (conflict(scope(resource), scope(POD_A)) and (not certain or now + lasts > 20))
-    for name in [name for name, end in ends.items() if end <= 20]:
+            assert not (conflict(scope(resource), scope(POD_A)) and (not certain or now + lasts > 6))
+    for name in [name for name, end in ends.items() if end <= 6]:
         assert "pod" not in table.release(name)
     assert [blocker.name for blocker in table.blockers("pod")] == ["first"]
     assert "pod" in table.release("first")
@@ -223,6 +223,7 @@ def test_overtaking() -> None:
     assert not table.request("pod", (0, 2), scope(POD_A))
     assert not table.request("early", (0, 3), scope(A2), Instant(50))
     table.set_not_before("pod", Instant(100))
+    assert not table.overtake("early", Instant(101))
     assert not table.request("late", (0, 4), scope(A2), Instant(101))
     assert not table.request("unsure", (0, 5), scope(A2))
     assert not table.overtake("late", Instant(100))  # "early" is ahead of it at the host
@@ -254,6 +255,20 @@ def test_a_wide_one_goes_between_narrow_ones() -> None:
     assert table.release("b1") == []
     assert table.release("a1") == ["all"]
     assert table.release("all") == ["a2", "b2"]
+
+
+def test_grants_are_told_in_order() -> None:
+    """1. A selection of two hosts works; both are asked for. 2. It ends: the smaller key is told first, not the smaller
+    index; so too when one gives up that both stood behind."""
+    table = LockTable()
+    table.request("both", (1, 1), scope(A1, B1))
+    table.request("b1", (1, 2), scope(B1))
+    table.request("a1", (1, 3), scope(A1))
+    assert table.release("both") == ["b1", "a1"]
+    table.request("both", (1, 4), scope(A1, A2, B1, B2))
+    table.request("b2", (1, 5), scope(B2))
+    table.request("a2", (1, 6), scope(A2))
+    assert table.withdraw("both") == ["b2", "a2"]
 
 
 def test_giving_up_frees_those_behind() -> None:
