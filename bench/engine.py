@@ -3,16 +3,17 @@ re-form, yield and end.
 
 Limit: decoding the same events from their JSON, which is the least that a replay has to do. `ratio` is ours over that.
 A second figure replays the same life on a fleet of 64 hosts with 10 jobs: work per event must not grow with the fleet,
-so the two rates are to be alike (goal: at least half).
+so the two rates are to be alike (goal: at least half). What a large gang costs is measured in `gang`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from bench import gang
 from bench.figure import Figure, interleaved, timed
 from trainmaster.core.agent.board import Phase
-from trainmaster.core.base.ids import BootId, ClusterId, EffectId, HostId, Owner, PodId, RackId, SessionId
+from trainmaster.core.base.ids import BootId, ClusterId, HostId, Owner, PodId, RackId, SessionId
 from trainmaster.core.base.time import Instant, seconds
 from trainmaster.core.base.value import encode
 from trainmaster.core.effects import AnyEffect, LaunchWorkers, ReserveStore
@@ -52,9 +53,13 @@ class Life:
 
     def answer(self, effect: AnyEffect) -> None:
         numbers: dict[str, int | float | str] = {"port": 29_500} if isinstance(effect, ReserveStore) else {}
-        host, name = effect.host, EffectId(effect.id)
-        self.happen(lambda at: EffectEnded(at=at, host=host, effect=name, outcome="done", numbers=numbers))
-        if isinstance(effect, LaunchWorkers) and effect.node_rank == effect.hosts - 1:
+        for host in effect.hosts:
+            self.happen(
+                lambda at, host=host: EffectEnded(  # type: ignore[misc]
+                    at=at, host=host, effect=effect.id, outcome="done", numbers=numbers
+                )
+            )
+        if isinstance(effect, LaunchWorkers):
             self.train(effect)
 
     def train(self, launch: LaunchWorkers) -> None:
@@ -95,11 +100,11 @@ def record(hosts: int, jobs: int) -> Sequence[AnyEvent]:
             )
         )
     for number in range(jobs):
-        gang = JobSpec(
+        spec = JobSpec(
             name=f"job-{number}", command=("train",), hosts=4, spares=1,
             restart=RestartBudget(max_restarts=10, window=seconds(3600)),
         )  # fmt: skip
-        life.happen(lambda at, gang=gang: JobSubmitted(at=at, spec=gang, by=BY))  # type: ignore[misc]
+        life.happen(lambda at, spec=spec: JobSubmitted(at=at, spec=spec, by=BY))  # type: ignore[misc]
     for attempt in list(life.engine.state.attempts.values()):
         life.exit(attempt.id, attempt.epoch.number, 0, attempt.members[0], "failed")
         for rank, host in enumerate(attempt.members):
@@ -150,3 +155,4 @@ def figures() -> Iterator[Figure]:
         holds=big / little >= 0.5,
         note="6,144 hosts against 64",
     )
+    yield from gang.figures()

@@ -26,7 +26,7 @@ GOAL = 0.8
 def entry(index: int) -> Entry:
     host, attempt = HostId("gpu-0001"), AttemptId("job-1.a1")
     event = EffectEnded(at=Instant(1_700_000_000_000_000), host=host, effect=EffectId(f"e{index}.1"), outcome="done")
-    effect = StopWorkers(id=EffectId(f"e{index}.2"), host=host, attempt=attempt, epoch=1, grace=0)  # type: ignore[arg-type]
+    effect = StopWorkers(id=EffectId(f"e{index}.2"), hosts=(host,), attempt=attempt, epoch=1, grace=0)  # type: ignore[arg-type]
     return Entry(index=index, event=event, effects=(effect,))
 
 

@@ -15,6 +15,7 @@ from trainmaster.core.effects import AnyEffect, VerifyHost
 from trainmaster.core.events import AnyEvent, LeaseTaken, TimePassed
 from trainmaster.core.fleet.events import AgentRegistered, AgentSilent
 from trainmaster.core.recovery.events import EffectEnded
+from trainmaster.core.state import Pending
 
 
 class Memory(msgspec.Struct):
@@ -23,7 +24,7 @@ class Memory(msgspec.Struct):
     lease: int = 0
     counts: dict[str, int] = {}
     done: dict[HostId, int] = {}
-    pending: dict[EffectId, AnyEffect] = {}
+    pending: dict[EffectId, Pending] = {}
     wake: Instant | None = None
 
 
@@ -54,7 +55,7 @@ class FakeEngine:
             state.done[event.host] = state.done.get(event.host, 0) + 1
         elif isinstance(event, AgentRegistered):
             effect = VerifyHost(id=effect_id(state.index, 1), host=event.host, tasks=(f"task-{state.index}",))
-            state.pending[effect.id] = effect
+            state.pending[effect.id] = Pending(effect=effect, open_at={event.host})
             return (effect,)
         return ()
 
@@ -65,7 +66,8 @@ class FakeEngine:
         return tuple(effect for effect in self._ordered() if host in (None, effect.host))
 
     def _ordered(self) -> list[AnyEffect]:
-        return sorted(self.state.pending.values(), key=lambda effect: int(effect.id[1:].partition(".")[0]))
+        effects = (pending.effect for pending in self.state.pending.values())
+        return sorted(effects, key=lambda effect: int(effect.id[1:].partition(".")[0]))
 
     def snapshot(self) -> bytes:
         return encode(self.state)

@@ -96,7 +96,7 @@ class AgentHost:
     def prepare(self, *command: str, preload: tuple[str, ...] = (), **environment: str) -> PrepareAttempt:
         return PrepareAttempt(
             id=self.next_id(),
-            host=HOST,
+            hosts=(HOST,),
             attempt=ATTEMPT,
             job=JOB,
             job_name="test",
@@ -116,24 +116,21 @@ class AgentHost:
     def launch(self, epoch: int = 1, ranks: int = 1, port: int = 1) -> LaunchWorkers:
         return LaunchWorkers(
             id=self.next_id(),
-            host=HOST,
+            hosts=(HOST,),
             attempt=ATTEMPT,
             epoch=epoch,
-            node_rank=0,
-            first_rank=0,
             ranks=ranks,
             world=ranks,
-            hosts=1,
             master_address="127.0.0.1",
             master_port=port,
             restart_count=epoch - 1,
         )
 
     def stop(self, epoch: int = 1, grace: int = 0) -> StopWorkers:
-        return StopWorkers(id=self.next_id(), host=HOST, attempt=ATTEMPT, epoch=epoch, grace=Duration(grace))
+        return StopWorkers(id=self.next_id(), hosts=(HOST,), attempt=ATTEMPT, epoch=epoch, grace=Duration(grace))
 
     def release(self) -> ReleaseAttempt:
-        return ReleaseAttempt(id=self.next_id(), host=HOST, attempt=ATTEMPT)
+        return ReleaseAttempt(id=self.next_id(), hosts=(HOST,), attempt=ATTEMPT)
 
     def run(self, text: str, preload: tuple[str, ...] = (), ranks: int = 1) -> None:
         """Prepares and launches a script as epoch 1."""

@@ -3,7 +3,7 @@
 A simulation that passes proves nothing until it has been seen to fail.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -36,9 +36,10 @@ def ready_without_verification(patch: pytest.MonkeyPatch) -> None:
 def ready_before_it_is_clean(patch: pytest.MonkeyPatch) -> None:
     """A host that is let go is free at once, with the old ranks still on it."""
 
-    def let_go(step: Step, host: Host) -> None:
-        host.allocation, host.role = None, ""
-        step.refresh(host)
+    def let_go(step: Step, leaving: Sequence[Host]) -> None:
+        for host in leaving:
+            host.allocation, host.role = None, ""
+            step.refresh(host)
 
     patch.setattr(hosts, "let_go", let_go)
 
@@ -91,8 +92,7 @@ def hand_over_without_saving(patch: pytest.MonkeyPatch) -> None:
             epoch = attempt.epoch
             epoch.ended_by, epoch.cause = "stopped", attempt.handover.reason if attempt.handover else None
             epoch.detected_at = epoch.decided_at = epoch.failed_at = step.now
-            for name in attempt.members:
-                handover.stop_workers(step, attempt, name, handover.Duration(0))
+            handover.stop_workers(step, attempt, attempt.members, handover.Duration(0))
             handover.move(step, attempt, handover.AttemptState.REFORMING, "in a hurry")
             handover.reform(step, attempt)
 

@@ -26,6 +26,7 @@ from trainmaster.core.events import (
     ResumeRequested,
     TimePassed,
     WorkerExited,
+    WorkersExited,
 )
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.fleet.lifecycle import Hold
@@ -63,7 +64,8 @@ class Run:
         self.seed = seed
         self.engine = Engine()
         self.shadow = Engine()
-        self.world = World(seed, self.submit)
+        together = Stream.of(seed, "teller").integer(2) == 0
+        self.world = World(seed, self.submit, together=together)
         self.chance = Stream.of(seed, "faults")
         self.events: list[AnyEvent] = []
 
@@ -84,10 +86,12 @@ class Run:
 
     def _present_epoch(self, event: AnyEvent) -> tuple[int, int, str] | None:
         """Number, exits and end of the attempt's newest epoch, if the event is an exit of an older one."""
-        attempt = self.engine.state.attempts.get(event.attempt) if isinstance(event, WorkerExited) else None
-        if attempt is None or not isinstance(event, WorkerExited) or event.epoch >= attempt.epoch.number:
+        if not isinstance(event, WorkerExited | WorkersExited):
             return None
-        return attempt.epoch.number, len(attempt.exits), attempt.epoch.ended_by
+        attempt = self.engine.state.attempts.get(event.attempt)
+        if attempt is None or event.epoch >= attempt.epoch.number:
+            return None
+        return attempt.epoch.number, attempt.exits.count, attempt.epoch.ended_by
 
     def _watch_holds(self, event: AnyEvent, before: dict[HostId, tuple[Hold, ...]]) -> None:
         """Invariant 7: a hold is lifted by its owner alone."""

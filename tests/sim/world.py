@@ -7,6 +7,9 @@ sequence number, so a seed is a run.
 An agent keeps a journal by effect id as the real one does, holds its reports while the server is away, and forgets
 everything when its host dies. A group is the set of workers of one epoch: it restores the newest published step, steps
 together, publishes, yields and finishes together, and fails together when one of its hosts or ranks dies.
+
+With `together` the world tells of a gang as a launcher of gangs does: one event for all hosts that did as asked, one
+for all whose ranks ended alike; what is kept back on a host while the server is away is told host by host.
 """
 
 import heapq
@@ -26,11 +29,23 @@ from trainmaster.core.effects import (
     ReserveStore,
     StopWorkers,
     VerifyHost,
+    parts,
 )
 from trainmaster.core.events import AgentDisconnected, AgentRegistered, AnyEvent
-from trainmaster.core.recovery.events import CheckpointPublished, EffectEnded, EpochPhase, Failure, WorkerExited
+from trainmaster.core.recovery.events import (
+    CheckpointPublished,
+    EffectEnded,
+    EffectsEnded,
+    EpochPhase,
+    Failure,
+    WorkerExited,
+    WorkersExited,
+)
 
 STEP_S = 1.0
+
+End = tuple[int, str, Failure | None]
+"""Rank, how it ended, and why."""
 
 
 @dataclass
@@ -65,8 +80,14 @@ class World:
     """`submit(event) -> effects` is the core's host: the engine itself, or the server's runtime around it."""
 
     def __init__(
-        self, seed: int, submit: Callable[[AnyEvent], None], total_steps: int = 40, save_every: int = 10
+        self,
+        seed: int,
+        submit: Callable[[AnyEvent], None],
+        total_steps: int = 40,
+        save_every: int = 10,
+        together: bool = False,
     ) -> None:
+        self.together = together
         self.now = Instant(1_000_000)
         self.chance = Stream.of(seed, "world")
         self.submit_now = submit
@@ -187,16 +208,20 @@ class World:
     # --- effects
 
     def deliver(self, effect: AnyEffect) -> None:
-        """What the server sends; lost if the agent is not there."""
-        agent = self.agents.get(effect.host)
-        if agent is None or not agent.up or not agent.heard:
-            return
-        boot = agent.boot
-        self.soon(lambda: self._act(agent, boot, effect))
+        """What the server sends; lost where the agent is not there."""
+        agents = {host: self.agents[host] for host in effect.hosts if host in self.agents}
+        sent = [(agents[host], agents[host].boot, part) for host, part in parts(effect) if host in agents]
+        sent = [row for row in sent if row[0].up and row[0].heard]
+        for rows in [sent] if self.together else [[row] for row in sent]:
+            self.soon(lambda rows=rows: self._act(rows))
 
-    def _act(self, agent: Agent, boot: int, effect: AnyEffect) -> None:
-        if not agent.up or agent.boot != boot:
-            return
+    def _act(self, sent: list[tuple[Agent, int, AnyEffect]]) -> None:
+        here = [(agent, boot, part) for agent, boot, part in sent if agent.up and agent.boot == boot]
+        known = [(agent, boot, self._outcome(agent, part)) for agent, boot, part in here]
+        if known:
+            self.soon(lambda: self._answer(known))
+
+    def _outcome(self, agent: Agent, effect: AnyEffect) -> EffectEnded:
         known = agent.journal.get(effect.id)
         if known is None:
             numbers: dict[str, int | float | str] = {}
@@ -206,11 +231,22 @@ class World:
                 self._carry_out(agent, effect)
             known = EffectEnded(at=self.now, host=agent.host, effect=effect.id, outcome="done", numbers=numbers)
             agent.journal[effect.id] = known
-        self.soon(lambda: self._answer(agent, boot, known))
+        return known
 
-    def _answer(self, agent: Agent, boot: int, outcome: EffectEnded) -> None:
-        if agent.up and agent.boot == boot:
-            self.report(agent, outcome)
+    def _answer(self, told: list[tuple[Agent, int, EffectEnded]]) -> None:
+        """The outcomes of one effect."""
+        here = [(agent, known) for agent, boot, known in told if agent.up and agent.boot == boot]
+        if self.together and self.server_up and here:
+            hosts = tuple(agent.host for agent, _ in here if agent.heard)
+            first = here[0][1]
+            if hosts:
+                numbers = first.numbers
+                self.submit(
+                    EffectsEnded(at=self.now, hosts=hosts, effect=first.effect, outcome="done", numbers=numbers)
+                )
+            here = [(agent, known) for agent, known in here if not agent.heard]
+        for agent, known in here:
+            self.report(agent, known)
 
     def _carry_out(self, agent: Agent, effect: AnyEffect) -> None:
         if isinstance(effect, PrepareAttempt):
@@ -296,8 +332,7 @@ class World:
         if leaving or finished:
             group.over = True
             group.phase = Phase.FINISHED if finished else Phase.YIELDED
-            for rank in sorted(group.ranks):
-                self._exit(group, rank, "finished" if finished else "yielded", None)
+            self._exit(group, [(rank, "finished" if finished else "yielded", None) for rank in sorted(group.ranks)])
             return
         self.at(STEP_S, lambda: self._stepped(group))
 
@@ -311,20 +346,62 @@ class World:
     ) -> None:
         """One part of the group goes, and with it the rest: echoes a moment later."""
         group.over = True
+        echo = Failure(at=self.now, exception="RuntimeError", message="Connection closed by peer")
+        own = Failure(at=self.now, exception=error, message=error) if error else None
+        ends: list[End] = []
         for rank, host in sorted(group.ranks.items()):
-            if host == dead:
-                continue
             if host == stopped:
-                self._exit(group, rank, "stopped", None)
-            elif rank == culprit:
-                self._exit(
-                    group, rank, "failed", Failure(at=self.now, exception=error, message=error) if error else None
-                )
-            else:
-                echo = Failure(at=self.now, exception="RuntimeError", message="Connection closed by peer")
-                self._exit(group, rank, "failed", echo)
+                ends.append((rank, "stopped", None))
+            elif host != dead:
+                ends.append((rank, "failed", own if rank == culprit else echo))
+        self._exit(group, ends)
 
-    def _exit(self, group: Group, rank: int, how: str, failure: Failure | None) -> None:
+    def _exit(self, group: Group, ends: list[End]) -> None:
+        """Tells of the ranks' ends: one by one, or together those of whole hosts that ended alike."""
+        ways: dict[HostId, list[tuple[str, Failure | None]]] = {}
+        for rank, how, failure in ends:
+            ways.setdefault(group.ranks[rank], []).append((how, failure))
+        alike: dict[tuple[str, bool], tuple[Failure | None, list[HostId]]] = {}
+        for rank, how, failure in ends:
+            host = group.ranks[rank]
+            if not self.together or any(way != (how, failure) for way in ways[host]):
+                self._exit_one(group, rank, how, failure)
+            elif host not in (hosts := alike.setdefault((how, failure is None), (failure, []))[1]):
+                hosts.append(host)
+        for (how, _), (failure, hosts) in alike.items():
+            event = self._exited_together(group, tuple(hosts), how, failure)
+            boots = {host: self.agents[host].boot for host in hosts}
+            self.soon(lambda event=event, boots=boots: self._answer_exits(boots, event), 0.2)
+
+    def _exited_together(
+        self, group: Group, hosts: tuple[HostId, ...], how: str, failure: Failure | None
+    ) -> WorkersExited:
+        return WorkersExited(
+            at=self.now,
+            attempt=group.attempt,
+            epoch=group.epoch,
+            hosts=hosts,
+            how=how,  # type: ignore[arg-type]
+            exit_code=0 if how in ("finished", "yielded") else None if failure is None else 1,
+            signal=9 if how in ("failed", "stopped") and failure is None else None,
+            attached=group.phase >= Phase.ATTACHED,
+            phase=group.phase,
+            step=group.step,
+            step_at=self.now,
+            save_s=0.0,
+            failure=failure,
+        )
+
+    def _answer_exits(self, boots: dict[HostId, int], event: WorkersExited) -> None:
+        here = [agent for agent in map(self.agents.__getitem__, boots) if agent.up and agent.boot == boots[agent.host]]
+        heard = tuple(agent.host for agent in here if agent.heard and self.server_up)
+        if heard:
+            self.submit(event.but(hosts=heard))
+        for agent in here:
+            if agent.host not in heard:
+                self.report(agent, event.but(hosts=(agent.host,)))
+
+    def _exit_one(self, group: Group, rank: int, how: str, failure: Failure | None) -> None:
         host = group.ranks[rank]
         agent, boot = self.agents[host], self.agents[host].boot
         event = WorkerExited(

@@ -21,6 +21,8 @@ from trainmaster.core.effects import (
     ReserveStore,
     StopWorkers,
     VerifyHost,
+    for_host,
+    parts,
 )
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import (
@@ -73,7 +75,7 @@ class Stage:
         self.engine = Engine()
         self.now = Instant(seconds(0))
         self.sent: list[AnyEffect] = []
-        """Every effect so far."""
+        """Every effect so far, as the hosts are sent them."""
         self.told: list[AnyEvent] = []
         """Every event so far."""
         self.silent: set[HostId] = set()
@@ -84,7 +86,7 @@ class Stage:
     # --- events
 
     def tell(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
-        effects = self.engine.handle(event)
+        effects = tuple(part for effect in self.engine.handle(event) for _, part in parts(effect))
         wrong = broken(self.engine.state, self.engine._derived)
         assert not wrong, f"after {event}: {wrong}"
         self.sent += effects
@@ -160,9 +162,9 @@ class Stage:
     def settle(self, *kinds: type) -> None:
         """Answers pending effects (of these kinds; default: all) with success until none is left."""
         wanted = kinds or (object,)
-        while due := [e for e in self.engine.pending() if isinstance(e, wanted) and e.host not in self.silent]:
+        while due := [e for e in self.waiting() if isinstance(e, wanted) and e.host not in self.silent]:
             for effect in due:
-                if effect.id in self.engine.state.pending:
+                if self.is_open(effect):
                     numbers = {"port": 29_500} if isinstance(effect, ReserveStore) else {}
                     self.answer(effect, **numbers)
 
@@ -215,7 +217,7 @@ class Stage:
     ) -> tuple[AnyEffect, ...]:
         number = epoch or attempt.epoch.number
         spec = self.engine.state.jobs[attempt.job].spec
-        host = attempt.epochs[number - 1].hosts[rank // spec.ranks_per_host]
+        host = attempt.hosts_of(number)[rank // spec.ranks_per_host]
         when = Instant(seconds(at)) if at is not None else self.now
         code = None if signal is not None else 0 if how in ("finished", "yielded") else 1
         return self.tell(
@@ -257,8 +259,17 @@ class Stage:
     def states(self, *names: str) -> list[str]:
         return [self.host(name).state.value for name in names]
 
+    def waiting(self) -> list[AnyEffect]:
+        """What each host has not answered, in the order in which it was asked."""
+        found = [(effect, host) for effect in self.engine.pending() for host in effect.hosts]
+        return [for_host(e, host) for e, host in found if host in self.engine.state.pending[e.id].open_at]
+
+    def is_open(self, part: AnyEffect) -> bool:
+        pending = self.engine.state.pending.get(part.id)
+        return pending is not None and part.host in pending.open_at
+
     def pending(self, kind: type[E], host: str | None = None) -> list[E]:
-        found = self.engine.pending(HostId(host) if host is not None else None)
+        found = self.engine.pending(HostId(host)) if host is not None else self.waiting()
         return [effect for effect in found if isinstance(effect, kind)]
 
     def account(self, name: str, last_step: int = -1) -> JobAccount:

@@ -15,7 +15,7 @@ from trainmaster.cli.output import duration_text
 from trainmaster.cli.words import ENDED, clock_text, hosts_text, job_state, reason_text
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import encode
-from trainmaster.core.recovery.events import EffectEnded
+from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
 from trainmaster.core.words import count_text
 from trainmaster.live.server.resources import JobDetail, JobProgress, JobView, LoggedEvent
 
@@ -40,7 +40,7 @@ class Lines:
         self._stream = stream
 
     def event(self, item: LoggedEvent) -> None:
-        if not (isinstance(item.event, EffectEnded) and item.event.outcome == "done"):
+        if not (isinstance(item.event, EffectEnded | EffectsEnded) and item.event.outcome == "done"):
             self._write(f"{clock_text(item.event.at)}  {item.sentence}")
 
     def changed(self, job: JobView, at: int) -> None:

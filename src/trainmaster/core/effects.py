@@ -4,15 +4,16 @@ The order matters only by epoch: a launch of epoch e fences all earlier epochs o
 kills what is left of them before it starts anything), so a stop that is lost or late does no harm.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
-from trainmaster.core.base.event import Effect
-from trainmaster.core.base.ids import AttemptId, ComponentName, JobId, OperationId
+from trainmaster.core.base.event import Effect, GangEffect
+from trainmaster.core.base.ids import AttemptId, ComponentName, HostId, JobId, OperationId
 from trainmaster.core.base.time import Duration
 from trainmaster.core.base.value import Value
 
 
-class PrepareAttempt(Effect):
+class PrepareAttempt(GangEffect):
     """Make the host ready for an attempt: directories, and the warm process with `preload` imported. Sent to members
     and spares alike, so that a spare is warm when it is needed. Done when the keeper of the attempt runs."""
 
@@ -37,22 +38,36 @@ class ReserveStore(Effect):
     epoch: int
 
 
-class LaunchWorkers(Effect):
-    """Start ranks first_rank .. first_rank + ranks - 1 of an epoch. Done when all processes run."""
+class LaunchWorkers(GangEffect):
+    """Start the ranks of an epoch: `ranks` on each host, in the order of the hosts. Done when all processes run."""
 
     attempt: AttemptId
     epoch: int
-    node_rank: int
-    first_rank: int
     ranks: int
+    """On each host."""
     world: int
-    hosts: int
+    """Of the whole gang, as are the following."""
     master_address: str
     master_port: int
     restart_count: int
+    node_rank: int = 0
+    """Place in the gang of the first of `hosts`."""
+
+    def part(self, place: int) -> "LaunchWorkers":
+        return self.but(hosts=(self.hosts[place],), node_rank=self.node_rank + place)
+
+    @property
+    def first_rank(self) -> int:
+        """The lowest rank of the first of `hosts`."""
+        return self.node_rank * self.ranks
+
+    @property
+    def nodes(self) -> int:
+        """Hosts of the whole gang."""
+        return self.world // self.ranks
 
 
-class AskWorkers(Effect):
+class AskWorkers(GangEffect):
     """Put a request on the boards of the workers of an epoch. Done when written."""
 
     attempt: AttemptId
@@ -60,7 +75,7 @@ class AskWorkers(Effect):
     request: Literal["checkpoint", "yield"]
 
 
-class StopWorkers(Effect):
+class StopWorkers(GangEffect):
     """End the workers of this epoch and earlier ones: SIGTERM, then SIGKILL after `grace` (0: SIGKILL at once).
     Done when none is left."""
 
@@ -69,7 +84,7 @@ class StopWorkers(Effect):
     grace: Duration
 
 
-class ReleaseAttempt(Effect):
+class ReleaseAttempt(GangEffect):
     """End everything of the attempt on this host, its keeper included, and remove its shared memory. The host is
     free for others only after this is done."""
 
@@ -131,3 +146,21 @@ AnyEffect = (
     | RunSteps
     | RebootHost
 )
+
+
+def attempt_of(effect: AnyEffect) -> AttemptId | None:
+    """The attempt that an effect concerns; None: it concerns a host alone."""
+    attempt: AttemptId | None = getattr(effect, "attempt", None)
+    return attempt
+
+
+def for_host(effect: AnyEffect, host: HostId) -> AnyEffect:
+    """What this host is sent: the part of the effect that is addressed to it alone, under the same id."""
+    assert host in effect.hosts, f"{effect.id} is not addressed to {host}"
+    return effect.part(effect.hosts.index(host)) if isinstance(effect, GangEffect) else effect
+
+
+def parts(effect: AnyEffect) -> Iterator[tuple[HostId, AnyEffect]]:
+    """What each host is sent."""
+    for place, host in enumerate(effect.hosts):
+        yield host, effect.part(place) if isinstance(effect, GangEffect) else effect

@@ -14,11 +14,12 @@ may then be half changed and must be thrown away: restore it from the log, which
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import decode, encode
-from trainmaster.core.effects import AnyEffect, RebootHost, ReleaseAttempt, RunSteps, VerifyHost
+from trainmaster.core.effects import AnyEffect, RebootHost, ReleaseAttempt, RunSteps, VerifyHost, for_host
 from trainmaster.core.events import (
     AgentDisconnected,
     AgentRegistered,
@@ -30,6 +31,7 @@ from trainmaster.core.events import (
     CheckpointPublished,
     DrainRequested,
     EffectEnded,
+    EffectsEnded,
     EpochPhase,
     FleetDeclared,
     JobCancelled,
@@ -41,6 +43,7 @@ from trainmaster.core.events import (
     ResumeRequested,
     TimePassed,
     WorkerExited,
+    WorkersExited,
 )
 from trainmaster.core.fleet import hosts
 from trainmaster.core.maintenance import drains, gate, maintain, running, visits
@@ -87,12 +90,14 @@ class Engine:
         return found[0] if found is not None else None
 
     def pending(self, host: HostId | None = None) -> tuple[AnyEffect, ...]:
-        """Effects without an outcome, in the order in which they were caused."""
+        """Effects without an outcome, in the order in which they were caused; of one host, as it is sent them. Who has
+        not answered an effect of several hosts: `state.pending[effect.id].open_at`."""
         if host is None:
             names = list(self.state.pending)
         else:
             names = list(self._derived.effects_by_host.get(host, ()))
-        return tuple(self.state.pending[name] for name in sorted(names, key=effect_order))
+        effects = (self.state.pending[name].effect for name in sorted(names, key=effect_order))
+        return tuple(effect if host is None else for_host(effect, host) for effect in effects)
 
     def free_hosts(self) -> Mapping[str, int]:
         """Free hosts by cluster."""
@@ -167,21 +172,37 @@ def _lease_taken(step: Step, event: LeaseTaken) -> None:
     hosts.lease_taken(step)
 
 
-def _effect_ended(step: Step, event: EffectEnded) -> None:
-    effect = step.settle(event.effect)
-    if effect is None:
+def _effects_ended(step: Step, event: EffectEnded | EffectsEnded) -> None:
+    pending = step.state.pending.get(event.effect)
+    if pending is None:
         return
-    assert effect.host == event.host, f"{event.host} answers for {effect.host}"
+    effect = pending.effect
+    answered = step.settle(event.effect, event.hosts)
+    if len(answered) < len(event.hosts):
+        strangers = set(event.hosts).difference(effect.hosts)
+        assert not strangers, f"{fold(sorted(strangers))} answers for {fold(effect.hosts)}"
+    if not answered:
+        return
     if isinstance(effect, VerifyHost):
-        hosts.verification_ended(step, effect, event)
+        hosts.verification_ended(step, effect, _alone(event))
     elif isinstance(effect, RunSteps):
-        visits.leg_ended(step, effect, event)
+        visits.leg_ended(step, effect, _alone(event))
     elif isinstance(effect, RebootHost):
-        visits.booted(step, effect, event)
+        visits.booted(step, effect, _alone(event))
     elif isinstance(effect, ReleaseAttempt):
-        hosts.released(step, effect, event)
+        hosts.released(step, effect, event, answered)
     else:
-        reports.effect_ended(step, effect, event)
+        reports.effect_ended(step, effect, event, answered)
+
+
+def _alone(event: EffectEnded | EffectsEnded) -> EffectEnded:
+    """The outcome of an effect of a single host, however it was told."""
+    if isinstance(event, EffectEnded):
+        return event
+    (host,) = event.hosts
+    return EffectEnded(
+        at=event.at, host=host, effect=event.effect, outcome=event.outcome, detail=event.detail, numbers=event.numbers
+    )
 
 
 def _live_attempt(step: Step, job: Job) -> Attempt | None:
@@ -228,8 +249,10 @@ _APPLY: Mapping[type, Callable[..., object]] = {
     JobSubmitted: jobs.submit,
     JobCancelled: _cancelled,
     JobRequeued: _requeued,
-    EffectEnded: _effect_ended,
-    WorkerExited: reports.worker_exited,
+    EffectEnded: _effects_ended,
+    EffectsEnded: _effects_ended,
+    WorkerExited: reports.workers_exited,
+    WorkersExited: reports.workers_exited,
     EpochPhase: reports.phase_reached,
     CheckpointPublished: _published,
     CheckpointFailed: reports.save_failed,

@@ -20,8 +20,10 @@ from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
     EffectEnded,
+    EffectsEnded,
     EpochPhase,
     WorkerExited,
+    WorkersExited,
 )
 from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSubmitted
 
@@ -37,6 +39,7 @@ __all__ = [
     "CheckpointPublished",
     "DrainRequested",
     "EffectEnded",
+    "EffectsEnded",
     "EpochPhase",
     "FleetDeclared",
     "JobCancelled",
@@ -48,6 +51,7 @@ __all__ = [
     "ResumeRequested",
     "TimePassed",
     "WorkerExited",
+    "WorkersExited",
 ]
 
 
@@ -75,7 +79,9 @@ AnyEvent = (
     | JobCancelled
     | JobRequeued
     | EffectEnded
+    | EffectsEnded
     | WorkerExited
+    | WorkersExited
     | EpochPhase
     | CheckpointPublished
     | CheckpointFailed

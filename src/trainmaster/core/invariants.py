@@ -5,6 +5,7 @@ The numbers are those of the architecture's list of invariants, as far as they c
 
 from collections.abc import Iterator
 
+from trainmaster.core.effects import attempt_of
 from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.recovery.attempt import AttemptState
 from trainmaster.core.scheduling.job import JobState
@@ -17,13 +18,14 @@ def broken(state: ClusterState, derived: Derived) -> list[str]:
 
 
 def _allocations(state: ClusterState) -> Iterator[str]:
+    members = {name: set(attempt.members) for name, attempt in state.attempts.items() if attempt.is_live()}
     for host in state.hosts.values():
         if host.allocation is None:
             continue
         attempt = state.attempts[host.allocation]
         if host.state in (HostState.OUT_FAILED, HostState.OUT_PLANNED, HostState.EXPECTED, HostState.VERIFYING):
             yield f"{host.id} is {host.state.value} and still allocated to {attempt.id}"
-        if host.role == "member" and attempt.is_live() and host.id not in attempt.members:
+        if host.role == "member" and host.id not in members.get(attempt.id, {host.id}):
             yield f"{host.id} is a member for itself, but not for {attempt.id}"
         if host.role in ("member", "spare") and not attempt.is_live():
             yield f"{host.id} is {host.role} of {attempt.id}, which has ended"
@@ -79,6 +81,14 @@ def _derived(state: ClusterState, derived: Derived) -> Iterator[str]:
     for host in state.hosts.values():
         if host.is_free() != (host.id in derived.free):
             yield f"{host.id} is free: {host.is_free()}, in the index: {host.id in derived.free}"
-    known = {effect for effects in derived.effects_by_host.values() for effect in effects}
-    if known != set(state.pending):
-        yield f"effects by host and pending effects differ: {known ^ set(state.pending)}"
+    known = {(effect, host) for host, effects in derived.effects_by_host.items() for effect in effects}
+    pending = {(effect, host) for effect, pending in state.pending.items() for host in pending.open_at}
+    if known != pending:
+        yield f"effects by host and pending effects differ: {known ^ pending}"
+    known_of = {effect for effects in derived.effects_by_attempt.values() for effect in effects}
+    pending_of = {effect for effect, pending in state.pending.items() if attempt_of(pending.effect) is not None}
+    if known_of != pending_of:
+        yield f"effects by attempt and pending effects differ: {known_of ^ pending_of}"
+    for effect, waits in state.pending.items():
+        if not waits.open_at or not waits.open_at <= set(waits.effect.hosts):
+            yield f"{effect} to {waits.effect.hosts} is open at {waits.open_at}"

@@ -12,13 +12,21 @@ import msgspec
 
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, JobId
 from trainmaster.core.base.time import Instant
-from trainmaster.core.effects import AnyEffect
+from trainmaster.core.effects import AnyEffect, attempt_of
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.book import Maintenance
 from trainmaster.core.maintenance.index import PlannerIndex
 from trainmaster.core.recovery.attempt import Attempt
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.scheduling.place import FreeIndex
+
+
+class Pending(msgspec.Struct, kw_only=True):
+    """An effect that waits for outcomes."""
+
+    effect: AnyEffect
+    open_at: set[HostId]
+    """Hosts that have not answered. To be asked and counted; for an order, walk `effect.hosts`."""
 
 
 class ClusterState(msgspec.Struct, kw_only=True):
@@ -29,7 +37,7 @@ class ClusterState(msgspec.Struct, kw_only=True):
     hosts: dict[HostId, Host] = {}
     jobs: dict[JobId, Job] = {}
     attempts: dict[AttemptId, Attempt] = {}
-    pending: dict[EffectId, AnyEffect] = {}
+    pending: dict[EffectId, Pending] = {}
     """Effects without an outcome."""
     wakes: dict[str, Instant] = {}
     """What wants to be woken, by key `kind/entity`."""
@@ -47,14 +55,38 @@ class Derived:
     def __init__(self, state: ClusterState) -> None:
         self.free = FreeIndex()
         self.effects_by_host: dict[HostId, set[EffectId]] = {}
+        """Pending effects that the host has not answered."""
+        self.effects_by_attempt: dict[AttemptId, set[EffectId]] = {}
+        """Pending effects that concern an attempt: a handful, however many hosts it has."""
         self.wake_heap: list[tuple[Instant, str]] = [(at, key) for key, at in state.wakes.items()]
         heapq.heapify(self.wake_heap)
         for host in sorted(state.hosts.values(), key=lambda host: host.position):
             if host.is_free():
                 self.free.add(host.spec, host.position)
         self.planner = PlannerIndex(state.maintenance, state.hosts.values())
-        for effect in state.pending.values():
-            self.effects_by_host.setdefault(effect.host, set()).add(effect.id)
+        for pending in state.pending.values():
+            self.add_effect(pending)
+
+    def add_effect(self, pending: Pending) -> None:
+        effect, by_host = pending.effect.id, self.effects_by_host
+        for host in pending.open_at:
+            held = by_host.get(host)
+            if held is None:
+                by_host[host] = {effect}
+            else:
+                held.add(effect)
+        attempt = attempt_of(pending.effect)
+        if attempt is not None:
+            self.effects_by_attempt.setdefault(attempt, set()).add(effect)
+
+    def drop_effect(self, effect: AnyEffect) -> None:
+        """Every host has answered it."""
+        attempt = attempt_of(effect)
+        if attempt is not None:
+            held = self.effects_by_attempt[attempt]
+            held.discard(effect.id)
+            if not held:
+                del self.effects_by_attempt[attempt]
 
     def next_wake(self, state: ClusterState) -> tuple[Instant, str] | None:
         """The earliest wake-up and its key. Entries of the heap that were withdrawn or put off are dropped here."""

@@ -6,6 +6,7 @@ signals on until none is left, within the same event.
 """
 
 import heapq
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, OperationId, effect_id
@@ -13,7 +14,7 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, PrepareAttempt, ReserveStore, RunSteps
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.operation import Operation
-from trainmaster.core.state import ClusterState, Derived
+from trainmaster.core.state import ClusterState, Derived, Pending
 
 UnitSignal = Literal["out", "ready", "lost", "go-on", "drain"]
 SignalKind = Literal["host-lost", "host-draining", "host-kept", "host-gone"]
@@ -50,38 +51,65 @@ class Step:
     def emit(self, effect: E) -> E:
         """Adds an effect made with `next_id`."""
         assert effect.id == self.next_id(), effect.id
+        pending = Pending(effect=effect, open_at=set(effect.hosts))
+        assert 0 < len(pending.open_at) == len(effect.hosts), f"{effect.id}: no host, or one twice: {effect.hosts}"
         self._caused += 1
         self.effects.append(effect)
-        self.state.pending[effect.id] = effect
-        self.derived.effects_by_host.setdefault(effect.host, set()).add(effect.id)
+        self.state.pending[effect.id] = pending
+        self.derived.add_effect(pending)
         return effect
 
-    def settle(self, effect: EffectId) -> AnyEffect | None:
-        """Takes an effect off the pending ones; None if it was settled before."""
-        found = self.state.pending.pop(effect, None)
-        if found is not None:
-            self.derived.effects_by_host[found.host].discard(effect)
-        return found
+    def settle(self, effect: EffectId, hosts: Sequence[HostId]) -> tuple[HostId, ...]:
+        """Takes an effect off these hosts; those of them that had it still open, in their order."""
+        pending = self.state.pending.get(effect)
+        if pending is None:
+            return ()
+        open_at, by_host = pending.open_at, self.derived.effects_by_host
+        settled = tuple([host for host in hosts if host in open_at])
+        left = len(open_at) - len(settled)
+        open_at.difference_update(settled)
+        assert len(open_at) == left, f"{effect}: a host is named twice: {hosts}"
+        for host in settled:
+            by_host[host].discard(effect)
+        if not open_at:
+            del self.state.pending[effect]
+            self.derived.drop_effect(pending.effect)
+        return settled
+
+    def give_up(self, effect: EffectId) -> None:
+        """Nobody waits for it any more."""
+        pending = self.state.pending.get(effect)
+        if pending is not None:
+            self.settle(effect, pending.effect.hosts)
+
+    def is_pending(self, effect: EffectId | None) -> bool:
+        """Somebody has not answered it."""
+        return effect in self.state.pending
 
     def pending_at(self, host: HostId) -> list[AnyEffect]:
-        return [self.state.pending[effect] for effect in self.derived.effects_by_host.get(host, ())]
+        """What the host has not answered, in no order."""
+        return [self.state.pending[effect].effect for effect in self.derived.effects_by_host.get(host, ())]
+
+    def pending_of(self, attempt: AttemptId) -> list[Pending]:
+        """What some host of the attempt has not answered, in no order."""
+        return [self.state.pending[effect] for effect in self.derived.effects_by_attempt.get(attempt, ())]
 
     def drop_effects(self, host: HostId, survives: tuple[type, ...] = ()) -> None:
         """The host is gone: nothing that was asked of it will be answered, except what survives a reboot."""
         dropped = [effect for effect in self.pending_at(host) if not isinstance(effect, survives)]
         self.orphans += [effect.operation for effect in dropped if isinstance(effect, RunSteps)]
-        self._forget(dropped)
+        self._forget(dropped, (host,))
 
-    def withdraw(self, host: HostId, attempt: AttemptId) -> None:
-        """The attempt leaves the host: how its part in forming an epoch ended concerns nobody any more."""
+    def withdraw(self, hosts: Sequence[HostId], attempt: AttemptId) -> None:
+        """The attempt leaves the hosts: how their part in forming an epoch ended concerns nobody any more."""
         forming = (PrepareAttempt, ReserveStore, LaunchWorkers, AskWorkers)
-        effects = [effect for effect in self.pending_at(host) if isinstance(effect, forming)]
-        self._forget([effect for effect in effects if effect.attempt == attempt])
+        effects = [pending.effect for pending in self.pending_of(attempt)]
+        self._forget([effect for effect in effects if isinstance(effect, forming)], hosts)
 
-    def _forget(self, effects: list[AnyEffect]) -> None:
-        for effect in effects:
-            self.settle(effect.id)
-        self.effects = [effect for effect in self.effects if effect.id in self.state.pending]
+    def _forget(self, effects: list[AnyEffect], hosts: Sequence[HostId]) -> None:
+        settled = [effect.id for effect in effects if self.settle(effect.id, hosts)]
+        if settled:
+            self.effects = [effect for effect in self.effects if effect.id in self.state.pending]
 
     def wake(self, key: str, at: Instant) -> None:
         """Asks for a TimePassed at `at`; a key has one wake-up, the newest."""

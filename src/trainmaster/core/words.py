@@ -33,8 +33,10 @@ from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
     EffectEnded,
+    EffectsEnded,
     EpochPhase,
     WorkerExited,
+    WorkersExited,
 )
 from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSubmitted
 
@@ -159,8 +161,8 @@ _OUTCOMES: Final = {
 }
 
 
-def _effect_ended(event: EffectEnded) -> str:
-    text = f"{event.host}: what was asked as {event.effect} {_OUTCOMES[event.outcome]}"
+def _effects_ended(event: EffectEnded | EffectsEnded) -> str:
+    text = f"{fold(event.hosts)}: what was asked as {event.effect} {_OUTCOMES[event.outcome]}"
     if event.detail:
         return f"{text}: {event.detail}"
     numbers = ", ".join(f"{key} {value}" for key, value in sorted(event.numbers.items()))
@@ -168,7 +170,16 @@ def _effect_ended(event: EffectEnded) -> str:
 
 
 def _worker_exited(event: WorkerExited) -> str:
-    head = f"{event.attempt} epoch {event.epoch}: rank {event.rank} on {event.host}"
+    return _exited(event, f"rank {event.rank} on {event.host}", "was", "its")
+
+
+def _workers_exited(event: WorkersExited) -> str:
+    several = f" ({len(event.hosts)} hosts)" if len(event.hosts) > 1 else ""
+    return _exited(event, f"all ranks on {fold(event.hosts)}{several}", "were", "their")
+
+
+def _exited(event: WorkerExited | WorkersExited, who_ended: str, verb: str, whose: str) -> str:
+    head = f"{event.attempt} epoch {event.epoch}: {who_ended}"
     at_step = f" at step {event.step:,}" if event.step >= 0 else ""
     match event.how:
         case "finished":
@@ -176,12 +187,11 @@ def _worker_exited(event: WorkerExited) -> str:
         case "yielded":
             return f"{head} saved and left as asked{at_step}"
         case "stopped":
-            return f"{head} was stopped{at_step}"
+            return f"{head} {verb} stopped{at_step}"
         case "failed":
-            why = describe(event)
             ago = in_seconds(event.at - event.step_at) if event.step > 0 and event.step_at > 0 else -1.0
-            last = f", {seconds_text(ago)} after its last step" if ago >= 0 else ""
-            return f"{head} failed{at_step}{last}: {why}"
+            last = f", {seconds_text(ago)} after {whose} last step" if ago >= 0 else ""
+            return f"{head} failed{at_step}{last}: {describe(event)}"
 
 
 _PHASES: Final = {
@@ -227,8 +237,10 @@ _SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     JobSubmitted: _job_submitted,
     JobCancelled: _job_cancelled,
     JobRequeued: _job_requeued,
-    EffectEnded: _effect_ended,
+    EffectEnded: _effects_ended,
+    EffectsEnded: _effects_ended,
     WorkerExited: _worker_exited,
+    WorkersExited: _workers_exited,
     EpochPhase: _epoch_phase,
     CheckpointPublished: _checkpoint_published,
     CheckpointFailed: _checkpoint_failed,

@@ -46,7 +46,7 @@ def test_interpreter_of_a_bare_name_is_the_agents_own() -> None:
 
 PREPARE = PrepareAttempt(
     id=EffectId("e1.1"),
-    host=HostId("h1"),
+    hosts=(HostId("h1"),),
     attempt=AttemptId("job-1.a2"),
     job=JobId("job-1"),
     job_name="n",
@@ -74,14 +74,12 @@ def test_ranks_of_the_second_host() -> None:
     """1. Host 1 of 2 has ranks 2 and 3. 2. Its second worker sees itself in the right place."""
     launch = LaunchWorkers(
         id=EffectId("e2.1"),
-        host=HostId("h2"),
+        hosts=(HostId("h2"),),
         attempt=PREPARE.attempt,
         epoch=4,
         node_rank=1,
-        first_rank=2,
         ranks=2,
         world=4,
-        hosts=2,
         master_address="10.0.0.1",
         master_port=5000,
         restart_count=3,

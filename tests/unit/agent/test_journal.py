@@ -14,7 +14,7 @@ def reserve(name: str) -> ReserveStore:
 
 
 def release(name: str) -> ReleaseAttempt:
-    return ReleaseAttempt(id=EffectId(name), host=HOST, attempt=ATTEMPT)
+    return ReleaseAttempt(id=EffectId(name), hosts=(HOST,), attempt=ATTEMPT)
 
 
 def carry_out(journal: Journal, effect: AnyEffect, lease: int = 1) -> list[Line]:
@@ -63,7 +63,7 @@ def test_reboot_undoes_what_was_done_except_ends() -> None:
     """1. A reservation and a stop were done before a reboot. 2. After it the reservation has failed, the stop is
     done."""
     journal = Journal(B1)
-    stop = StopWorkers(id=EffectId("e2.1"), host=HOST, attempt=ATTEMPT, epoch=1, grace=Duration(0))
+    stop = StopWorkers(id=EffectId("e2.1"), hosts=(HOST,), attempt=ATTEMPT, epoch=1, grace=Duration(0))
     lines = [*carry_out(journal, reserve("e1.1")), *carry_out(journal, stop)]
     rebooted = Journal(B2, lines)
     undone = rebooted.offer(reserve("e1.1"), 1)

@@ -43,9 +43,11 @@ from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
     EffectEnded,
+    EffectsEnded,
     EpochPhase,
     Failure,
     WorkerExited,
+    WorkersExited,
 )
 from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSubmitted
 from trainmaster.core.scheduling.request import JobSpec
@@ -68,6 +70,24 @@ def exited(**more: Any) -> WorkerExited:
         attempt=ATTEMPT,
         epoch=2,
         rank=1,
+        how="failed",
+        exit_code=1,
+        signal=None,
+        attached=True,
+        phase=Phase.TRAINING,
+        step=1200,
+        step_at=Instant(AT - 2_500_000),
+        save_s=0.0,
+    )
+    return event.but(**more)
+
+
+def all_exited(**more: Any) -> WorkersExited:
+    event = WorkersExited(
+        at=AT,
+        attempt=ATTEMPT,
+        epoch=2,
+        hosts=(H1, H2, H3),
         how="failed",
         exit_code=1,
         signal=None,
@@ -174,6 +194,21 @@ CASES: list[tuple[AnyEvent, str]] = [
         exited(step=-1, failure=Failure(at=AT, exception="ValueError", message="bad lr", location="train.py:7")),
         "job-7.a1 epoch 2: rank 1 on h2 failed: ValueError: bad lr (train.py:7)",
     ),
+    (
+        EffectsEnded(at=AT, hosts=(H1, H2, H3), effect=EffectId("e9.1"), outcome="done"),
+        "h[1-3]: what was asked as e9.1 is done",
+    ),
+    (
+        EffectsEnded(at=AT, hosts=(H1, H2), effect=EffectId("e9.1"), outcome="failed", detail="disk full"),
+        "h[1-2]: what was asked as e9.1 failed: disk full",
+    ),
+    (
+        all_exited(failure=Failure(at=AT, exception="RuntimeError", message="Connection closed by peer")),
+        "job-7.a1 epoch 2: all ranks on h[1-3] (3 hosts) failed at step 1,200, 2.5 s after their last step: "
+        "RuntimeError: Connection closed by peer",
+    ),
+    (all_exited(how="yielded", hosts=(H2,)), "job-7.a1 epoch 2: all ranks on h2 saved and left as asked at step 1,200"),
+    (all_exited(how="stopped", step=-1), "job-7.a1 epoch 2: all ranks on h[1-3] (3 hosts) were stopped"),
     (phase(Phase.ATTACHED), "job-7.a1 epoch 2: the script opened its training session"),
     (phase(Phase.RESTORED, 1200), "job-7.a1 epoch 2: state is restored, step 1,200"),
     (phase(Phase.RESTORED, 0), "job-7.a1 epoch 2: training starts from scratch"),

@@ -25,6 +25,7 @@ them), since the steps in between are not in the log.
 from collections.abc import Iterable, Sequence
 
 from trainmaster.core.accounting.report import Incident, JobAccount
+from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
@@ -176,22 +177,45 @@ def _steps_again(attempts: Sequence[Attempt]) -> dict[tuple[str, int], int]:
     return again
 
 
-def _steps_lost(epoch: Epoch, later: Iterable[Epoch]) -> int:
-    """Steps of an epoch that the next one that restored anything did not find in its checkpoint."""
-    restored = next((other.restored_step for other in later if other.restored_at is not None), epoch.last_step)
-    return max(epoch.last_step - max(restored, 0), 0)
+def _steps_lost(epochs: Iterable[Epoch]) -> list[int]:
+    """For each epoch the steps that the next one that restored anything did not find in its checkpoint."""
+    lost: list[int] = []
+    restored: int | None = None
+    for epoch in reversed(list(epochs)):
+        lost.append(max(epoch.last_step - max(restored, 0), 0) if restored is not None else 0)
+        restored = epoch.restored_step if epoch.restored_at is not None else restored
+    return lost[::-1]
 
 
 def _incidents(attempts: Sequence[Attempt]) -> Iterable[Incident]:
     epochs = [(attempt, epoch) for attempt in attempts for epoch in attempt.epochs]
-    for place, (attempt, epoch) in enumerate(epochs):
-        later = [other for _, other in epochs[place + 1 :]]
-        if epoch.ended_by in ("", "finished") or (not later and not attempt.is_live()):
+    lost = _steps_lost(epoch for _, epoch in epochs)
+    for (attempt, epoch), later, steps_lost in zip(epochs, [*epochs[1:], None], lost, strict=False):
+        if epoch.ended_by in ("", "finished") or (later is None and not attempt.is_live()):
             continue
-        yield _incident(attempt, epoch, later[0] if later else None, _steps_lost(epoch, later))
+        left, joined = _moved(attempt, *later) if later is not None else ((), ())
+        yield _incident(attempt, epoch, later[1] if later is not None else None, steps_lost, left, joined)
 
 
-def _incident(attempt: Attempt, epoch: Epoch, after: Epoch | None, steps_lost: int) -> Incident:
+def _moved(attempt: Attempt, later: Attempt, after: Epoch) -> tuple[tuple[HostId, ...], tuple[HostId, ...]]:
+    """Who left the attempt and who joined when the epoch `after` followed, as another membership or another attempt."""
+    if later is attempt:
+        before = [change.left for change in after.changes]
+        now = [change.joined for change in after.changes]
+    else:
+        before, now = list(attempt.members), list(later.hosts_of(after.number))
+    stayed = set(before).intersection(now)
+    return tuple(name for name in before if name not in stayed), tuple(name for name in now if name not in stayed)
+
+
+def _incident(
+    attempt: Attempt,
+    epoch: Epoch,
+    after: Epoch | None,
+    steps_lost: int,
+    left: tuple[HostId, ...],
+    joined: tuple[HostId, ...],
+) -> Incident:
     cause = (
         epoch.cause if epoch.cause is not None else Reason(token=Token.UNDECIDED, sentence="the cause is not known yet")
     )
@@ -223,8 +247,8 @@ def _incident(attempt: Attempt, epoch: Epoch, after: Epoch | None, steps_lost: i
         epoch=epoch.number,
         planned=epoch.ended_by in ("yielded", "stopped"),
         cause=cause,
-        left=tuple(host for host in epoch.hosts if after is not None and host not in after.hosts),
-        joined=tuple(host for host in after.hosts if host not in epoch.hosts) if after is not None else (),
+        left=left,
+        joined=joined,
         last_step_at=last,
         detected_at=detected,
         decided_at=decided,

@@ -39,7 +39,7 @@ def worker_environment(
         "WORLD_SIZE": world,
         "LOCAL_WORLD_SIZE": launch.ranks,
         "GROUP_RANK": launch.node_rank,
-        "GROUP_WORLD_SIZE": launch.hosts,
+        "GROUP_WORLD_SIZE": launch.nodes,
         "ROLE_NAME": "default",
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world,

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from trainmaster.core.base.ids import AttemptId, BootId, EffectId
 from trainmaster.core.base.value import Value
-from trainmaster.core.effects import AnyEffect, RebootHost, ReleaseAttempt, RunSteps, StopWorkers, VerifyHost
+from trainmaster.core.effects import AnyEffect, RebootHost, ReleaseAttempt, RunSteps, StopWorkers, attempt_of
 from trainmaster.core.recovery.events import Outcome
 
 KEPT_LOOSE: Final = 64
@@ -162,7 +162,7 @@ class Journal:
 
 
 def _entry(effect: AnyEffect, boot: BootId) -> Entry:
-    attempt = None if isinstance(effect, VerifyHost | RunSteps | RebootHost) else effect.attempt
+    attempt = attempt_of(effect)
     return Entry(
         effect=effect.id,
         boot=boot,

@@ -4,6 +4,7 @@ Losing a host settles all that was asked of it and tells whoever uses it (signal
 is cleaned up when its agent comes back, before the host can become ready.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.core.base.ids import AttemptId, ComponentName, HostId, Owner
@@ -31,7 +32,7 @@ from trainmaster.core.fleet.lifecycle import (
     HostState,
 )
 from trainmaster.core.maintenance.ledger import side_of
-from trainmaster.core.recovery.events import EffectEnded
+from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
 from trainmaster.core.step import Step, UnitSignal
 
 _TOLD: Final[dict[HostState, UnitSignal]] = {
@@ -100,7 +101,7 @@ def registered(step: Step, event: AgentRegistered) -> None:
     step.unwake(f"reconnect/{host.id}")
     for attempt, _ in event.attempts:
         if host.allocation != attempt and not _releasing(step, host, attempt):
-            step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=attempt))
+            step.emit(ReleaseAttempt(id=step.next_id(), hosts=(host.id,), attempt=attempt))
     free_of_holds = host.state is HostState.OUT_PLANNED and not host.holds  # resumed while its agent was away
     if host.state in (HostState.EXPECTED, HostState.OUT_FAILED) or free_of_holds:
         verify(step, host, "its agent registered")
@@ -201,13 +202,19 @@ def allocate(step: Step, host: Host, attempt: AttemptId, role: str) -> None:
     step.refresh(host)
 
 
-def let_go(step: Step, host: Host) -> None:
-    """The attempt needs this host no longer; it is free when it is clean."""
-    assert host.allocation is not None, host.id
-    host.role = "releasing"
-    step.withdraw(host.id, host.allocation)
-    clean_soon(step, host)
-    step.emit(ReleaseAttempt(id=step.next_id(), host=host.id, attempt=host.allocation))
+def let_go(step: Step, hosts: Sequence[Host]) -> None:
+    """Their attempt needs these hosts no longer; they are free when they are clean."""
+    if not hosts:
+        return
+    attempt = hosts[0].allocation
+    assert attempt is not None, hosts[0].id
+    for host in hosts:
+        assert host.allocation == attempt, (host.id, host.allocation)
+        host.role = "releasing"
+        clean_soon(step, host)
+    names = tuple([host.id for host in hosts])
+    step.withdraw(names, attempt)
+    step.emit(ReleaseAttempt(id=step.next_id(), hosts=names, attempt=attempt))
 
 
 def clean_soon(step: Step, host: Host) -> None:
@@ -221,8 +228,12 @@ def clean_overdue(step: Step, name: HostId) -> None:
     lose(step, host, f"what ran there was not cleaned up within {in_seconds(CLEAN_DEADLINE):g} s")
 
 
-def released(step: Step, effect: ReleaseAttempt, event: EffectEnded) -> None:
-    host = step.state.hosts[event.host]
+def released(step: Step, effect: ReleaseAttempt, event: EffectEnded | EffectsEnded, names: Sequence[HostId]) -> None:
+    for name in names:
+        _released(step, effect, event, step.state.hosts[name])
+
+
+def _released(step: Step, effect: ReleaseAttempt, event: EffectEnded | EffectsEnded, host: Host) -> None:
     if event.outcome != "done":
         lose(step, host, f"what ran there could not be cleaned up: {event.detail or event.outcome}")
         return

@@ -148,7 +148,7 @@ def finish(step: Step, operation: Operation, state: OperationState, reason: Reas
     move(step, operation, state, reason.sentence if reason is not None else state.value)
     operation.reason = reason
     if operation.effect is not None:
-        step.settle(operation.effect)
+        step.give_up(operation.effect)
     for key in ("op", "gate"):
         step.unwake(f"{key}/{operation.id}")
     del maintenance.operations[operation.id]
@@ -244,7 +244,7 @@ def overdue(step: Step, name: str) -> None:
     operation = step.state.maintenance.operations.get(OperationId(name))
     if operation is None or operation.effect is None:
         return
-    step.settle(operation.effect)
+    step.give_up(operation.effect)
     operation.effect = None
     waited_s = in_seconds(step.now - operation.since)
     sentence = f"{operation.leg} on {operation.executor} has not ended after {waited_s:.0f} s"

@@ -19,7 +19,7 @@ from trainmaster.core.base.machine import Chapter, Machine
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Duration, Instant, seconds
 from trainmaster.core.base.value import Value
-from trainmaster.core.recovery.events import WorkerExited
+from trainmaster.core.recovery.exits import Exits
 
 
 class AttemptState(Enum):
@@ -66,11 +66,20 @@ STOP_GRACE: Final = seconds(5)
 worthless, and every second counts."""
 
 
+class Change(Value):
+    """A place that another host took."""
+
+    place: int
+    left: HostId
+    joined: HostId
+
+
 class Epoch(msgspec.Struct, kw_only=True):
     """One membership and what became of it. Instants are None until reached."""
 
     number: int
-    hosts: tuple[HostId, ...]
+    changes: tuple[Change, ...] = ()
+    """Against the epoch before. Who all the hosts were: `Attempt.hosts_of`."""
     formed_at: Instant
     reserved_at: Instant | None = None
     launched_at: Instant | None = None
@@ -128,19 +137,20 @@ class Attempt(msgspec.Struct, kw_only=True):
     placed_at: Instant
     story: tuple[Chapter, ...] = ()
     members: tuple[HostId, ...]
+    """Of the present epoch, in rank order."""
     spares: tuple[HostId, ...] = ()
-    prepared: tuple[HostId, ...] = ()
+    prepared: set[HostId] = set()
     """Hosts that were sent PrepareAttempt in their present boot."""
     epochs: list[Epoch] = []
-    exits: dict[str, WorkerExited] = {}
-    """Exits of ranks of the present epoch, by rank."""
+    exits: Exits = msgspec.field(default_factory=Exits)
+    """How ranks of the present epoch ended."""
     store_effect: EffectId | None = None
     refusals: dict[HostId, Refusal] = {}
     """Members that could not do their part of forming the present epoch."""
     unfit: tuple[HostId, ...] = ()
     """Hosts that could not be prepared as spares: not asked again, or the same host would be asked for ever."""
-    launch_effects: tuple[EffectId, ...] = ()
-    """Launches of the present epoch without an outcome."""
+    launch_effect: EffectId | None = None
+    """The launch of the present epoch."""
     handover: Handover | None = None
     undecided: bool = False
     """Interrupted, and the first cause is not known yet."""
@@ -155,12 +165,21 @@ class Attempt(msgspec.Struct, kw_only=True):
         assert self.epochs, self.id
         return self.epochs[-1]
 
+    def hosts_of(self, number: int) -> tuple[HostId, ...]:
+        """The hosts of an epoch, in rank order: those of the present one, with later changes taken back."""
+        assert 0 < number <= len(self.epochs), (self.id, number)
+        hosts = list(self.members)
+        for epoch in reversed(self.epochs[number:]):
+            for change in epoch.changes:
+                hosts[change.place] = change.left
+        return tuple(hosts)
+
     def is_live(self) -> bool:
         return self.state in _LIVE
 
     def is_attached(self) -> bool:
         """The script of the present epoch has opened a training session."""
-        return self.epoch.attached_at is not None or any(exit.attached for exit in self.exits.values())
+        return self.epoch.attached_at is not None or self.exits.attached
 
 
 def lasting(start: Instant | None, end: Instant | None) -> Duration:

@@ -20,7 +20,8 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
-from trainmaster.core.recovery.events import WorkerExited
+from trainmaster.core.recovery.events import WorkerExited, WorkersExited
+from trainmaster.core.recovery.exits import Exit
 from trainmaster.core.recovery.port_conflict import port_conflict
 
 _ECHO: Final = re.compile(
@@ -57,7 +58,7 @@ def _text(exit: WorkerExited) -> str:
     return f"{exit.failure.exception} {exit.failure.message}" if exit.failure is not None else ""
 
 
-def describe(exit: WorkerExited) -> str:
+def describe(exit: WorkerExited | WorkersExited) -> str:
     """What a failed exit says of itself."""
     failure = exit.failure
     if failure is not None and (failure.exception or failure.message):
@@ -76,27 +77,34 @@ def signature(exit: WorkerExited) -> str:
     return f"signal {exit.signal}" if exit.signal is not None else f"exit code {exit.exit_code}"
 
 
-def first_cause(lost: Iterable[tuple[HostId, Instant, str]], exits: Iterable[WorkerExited]) -> FirstCause | None:
+def first_cause(lost: Iterable[tuple[HostId, Instant, str]], exits: Iterable[Exit]) -> FirstCause | None:
     """Judges the evidence of one interruption; None if only echoes are known.
 
-    `lost` holds (host, since, how) of members that are gone, `exits` the failed exits so far.
+    `lost` holds (host, since, how) of members that are gone, `exits` the exits so far.
     """
     gone = sorted(lost, key=lambda item: (item[1], item[0]))
     if gone:
         return _host_lost(gone)
-    failed = sorted((exit for exit in exits if exit.how == "failed"), key=lambda exit: (exit.at, exit.rank))
-    own = [exit for exit in failed if not is_echo(exit)]
-    return _worker_failed(own[0], len(failed)) if own else None
+    failed, ranks = _failed(exits)
+    own = next((exit for exit in failed if not is_echo(exit)), None)
+    return _worker_failed(own, ranks) if own is not None else None
 
 
-def undetermined(exits: Iterable[WorkerExited], now: Instant) -> FirstCause:
+def _failed(exits: Iterable[Exit]) -> tuple[list[WorkerExited], int]:
+    """The failures told, earliest first, and how many ranks that are."""
+    failed = [exit for exit in exits if exit.first.how == "failed"]
+    told = sorted((exit.first for exit in failed), key=lambda exit: (exit.at, exit.rank))
+    return told, sum(exit.ranks for exit in failed)
+
+
+def undetermined(exits: Iterable[Exit], now: Instant) -> FirstCause:
     """What is said when nothing but echoes came within the settling time."""
-    failed = sorted((exit for exit in exits if exit.how == "failed"), key=lambda exit: (exit.at, exit.rank))
+    failed, ranks = _failed(exits)
     first = failed[0] if failed else None
     sentence = "ranks lost their peers, and no rank or host says why; the first to notice was "
     sentence += f"rank {first.rank} on {first.host}: {describe(first)}" if first else "nobody"
     return FirstCause(
-        reason=Reason(token=Token.PEER_LOST, sentence=sentence, numbers={"ranks": len(failed)}),
+        reason=Reason(token=Token.PEER_LOST, sentence=sentence, numbers={"ranks": ranks}),
         at=first.at if first else now,
         host=None,
         rank=None,

@@ -7,6 +7,7 @@ from trainmaster.core.effects import StopWorkers
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.recovery.attempt import STOP_GRACE, Attempt, AttemptState
+from trainmaster.core.recovery.exits import Exits
 from trainmaster.core.recovery.forming import move
 from trainmaster.core.scheduling import jobs
 from trainmaster.core.scheduling.job import JobState
@@ -27,25 +28,32 @@ def end(step: Step, attempt: Attempt, state: AttemptState, job_state: JobState, 
         step.unwake(f"{key}/{attempt.id}")
     if attempt.id in step.state.wanting:
         step.state.wanting.remove(attempt.id)
-    for name in (*attempt.members, *attempt.spares):
-        host = step.state.hosts[name]
-        if host.allocation != attempt.id or host.state is HostState.OUT_FAILED:
-            continue
-        if gently and host.role == "member":
-            host.role = "stopping"
-            hosts.clean_soon(step, host)
-            stop_workers(step, attempt, host.id, STOP_GRACE)
-        elif host.role != "releasing":
-            hosts.let_go(step, host)
+    _leave_hosts(step, attempt, gently)
+    # How ranks ended, and who was made ready, concerns nobody any more; a year has many attempts.
+    attempt.exits, attempt.prepared, attempt.refusals = Exits(), set(), {}
     jobs.move(step, step.state.jobs[attempt.job], job_state, cause)
 
 
-def stop_workers(step: Step, attempt: Attempt, host: HostId, grace: Duration) -> None:
-    step.emit(StopWorkers(id=step.next_id(), host=host, attempt=attempt.id, epoch=len(attempt.epochs), grace=grace))
+def _leave_hosts(step: Step, attempt: Attempt, gently: bool) -> None:
+    names = dict.fromkeys((*attempt.members, *attempt.spares))  # a lost member may be back as a spare
+    mine = [host for name in names if (host := step.state.hosts[name]).allocation == attempt.id]
+    mine = [host for host in mine if host.state is not HostState.OUT_FAILED and host.role != "releasing"]
+    stopping = [host for host in mine if gently and host.role == "member"]
+    for host in stopping:
+        host.role = "stopping"
+        hosts.clean_soon(step, host)
+    stop_workers(step, attempt, tuple(host.id for host in stopping), STOP_GRACE)
+    hosts.let_go(step, [host for host in mine if host.role != "stopping"])
 
 
-def stopped(step: Step, attempt: Attempt, name: HostId) -> None:
-    """Workers of an ended attempt are gone: the host can be released."""
-    host = step.state.hosts[name]
-    if not attempt.is_live() and host.allocation == attempt.id and host.role == "stopping":
-        hosts.let_go(step, host)
+def stop_workers(step: Step, attempt: Attempt, names: tuple[HostId, ...], grace: Duration) -> None:
+    if names:
+        number = len(attempt.epochs)
+        step.emit(StopWorkers(id=step.next_id(), hosts=names, attempt=attempt.id, epoch=number, grace=grace))
+
+
+def stopped(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
+    """Workers of an ended attempt are gone: the hosts can be released."""
+    if not attempt.is_live():
+        mine = [host for name in names if (host := step.state.hosts[name]).allocation == attempt.id]
+        hosts.let_go(step, [host for host in mine if host.role == "stopping"])

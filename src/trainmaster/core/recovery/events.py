@@ -23,6 +23,20 @@ class EffectEnded(Event):
     detail: str = ""
     numbers: dict[str, int | float | str] = {}
 
+    @property
+    def hosts(self) -> tuple[HostId, ...]:
+        return (self.host,)
+
+
+class EffectsEnded(Event):
+    """The same outcome at several hosts at once, as a launcher of gangs reports it."""
+
+    hosts: tuple[HostId, ...]
+    effect: EffectId
+    outcome: Outcome
+    detail: str = ""
+    numbers: dict[str, int | float | str] = {}
+
 
 class Failure(Value):
     """The first error of a worker, as precisely as it is known."""
@@ -51,6 +65,24 @@ class WorkerExited(Event):
     phase: Phase
     step: int
     """Last completed step; -1 unknown."""
+    step_at: Instant
+    save_s: float
+    failure: Failure | None = None
+
+
+class WorkersExited(Event):
+    """All ranks on these hosts ended in the same way, in one go. For the fields see `WorkerExited`."""
+
+    attempt: AttemptId
+    epoch: int
+    hosts: tuple[HostId, ...]
+    """In rank order: the first stands for all where one rank is named."""
+    how: How
+    exit_code: int | None
+    signal: int | None
+    attached: bool
+    phase: Phase
+    step: int
     step_at: Instant
     save_s: float
     failure: Failure | None = None

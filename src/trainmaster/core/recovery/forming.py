@@ -12,8 +12,9 @@ from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import after, in_seconds
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
-from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE, FORM_DEADLINE, Attempt, AttemptState, Epoch
-from trainmaster.core.recovery.events import EffectEnded
+from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE, FORM_DEADLINE, Attempt, AttemptState, Change, Epoch
+from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
+from trainmaster.core.recovery.exits import Exits
 from trainmaster.core.scheduling import jobs
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.scheduling.place import Placement
@@ -42,27 +43,30 @@ def start(step: Step, job: Job, placement: Placement) -> Attempt:
     for host in placement.members:
         hosts.allocate(step, step.state.hosts[host], attempt.id, "member")
     add_spares(step, attempt, placement.spares)
-    form(step, attempt)
+    form(step, attempt, placement.members)
     return attempt
 
 
 def add_spares(step: Step, attempt: Attempt, names: Iterable[HostId]) -> None:
-    for name in names:
+    added = tuple(names)
+    for name in added:
         hosts.allocate(step, step.state.hosts[name], attempt.id, "spare")
-        attempt.spares = (*attempt.spares, name)
-        _prepare(step, attempt, name)
+    attempt.spares = (*attempt.spares, *added)
+    _prepare(step, attempt, added)
 
 
-def _prepare(step: Step, attempt: Attempt, host: HostId) -> None:
-    if host in attempt.prepared:
+def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
+    """Those of the hosts that have not been asked yet."""
+    if attempt.prepared.issuperset(names):
         return
+    names = tuple([name for name in names if name not in attempt.prepared])
     job = step.state.jobs[attempt.job]
     spec = job.spec
-    attempt.prepared = (*attempt.prepared, host)
+    attempt.prepared.update(names)
     step.emit(
         PrepareAttempt(
             id=step.next_id(),
-            host=host,
+            hosts=names,
             attempt=attempt.id,
             job=job.id,
             job_name=spec.name,
@@ -78,23 +82,25 @@ def _prepare(step: Step, attempt: Attempt, host: HostId) -> None:
     )
 
 
-def form(step: Step, attempt: Attempt) -> None:
-    """Opens the next epoch with the attempt's members."""
+def form(step: Step, attempt: Attempt, members: tuple[HostId, ...]) -> None:
+    """Opens the next epoch with these members."""
     spec = step.state.jobs[attempt.job].spec
-    assert len(attempt.members) == spec.hosts, (attempt.id, attempt.members)
-    number = len(attempt.epochs) + 1
-    attempt.epochs.append(Epoch(number=number, hosts=attempt.members, formed_at=step.now))
-    attempt.exits, attempt.refusals = {}, {}
-    attempt.launch_effects = ()
+    assert len(members) == len(attempt.members) == spec.hosts, (attempt.id, members)
+    number, before = len(attempt.epochs) + 1, attempt.members
+    changed = [place for place, host in enumerate(members) if host != before[place]]
+    changes = tuple(Change(place=place, left=before[place], joined=members[place]) for place in changed)
+    attempt.epochs.append(Epoch(number=number, changes=changes, formed_at=step.now))
+    attempt.members = members
+    attempt.exits, attempt.refusals = Exits(), {}
+    attempt.launch_effect = None
     attempt.undecided, attempt.handover, attempt.waiting = False, None, None
-    for host in attempt.members:
-        _prepare(step, attempt, host)
+    _prepare(step, attempt, attempt.members)
     store = step.emit(ReserveStore(id=step.next_id(), host=attempt.members[0], attempt=attempt.id, epoch=number))
     attempt.store_effect = store.id
     step.wake(f"form/{attempt.id}", after(step.now, FORM_DEADLINE))
 
 
-def store_reserved(step: Step, attempt: Attempt, event: EffectEnded) -> None:
+def store_reserved(step: Step, attempt: Attempt, event: EffectEnded | EffectsEnded) -> None:
     """The ranks have a place to meet: launch all of them."""
     assert event.effect == attempt.store_effect, (attempt.id, event.effect)
     attempt.store_effect = None
@@ -102,30 +108,23 @@ def store_reserved(step: Step, attempt: Attempt, event: EffectEnded) -> None:
     epoch.reserved_at = step.now
     move(step, attempt, AttemptState.LAUNCHING, "store reserved")
     address = step.state.hosts[attempt.members[0]].address
-    launched = []
-    for place, host in enumerate(attempt.members):
-        effect = LaunchWorkers(
-            id=step.next_id(),
-            host=host,
-            attempt=attempt.id,
-            epoch=epoch.number,
-            node_rank=place,
-            first_rank=place * spec.ranks_per_host,
-            ranks=spec.ranks_per_host,
-            world=spec.hosts * spec.ranks_per_host,
-            hosts=spec.hosts,
-            master_address=address,
-            master_port=int(event.numbers["port"]),
-            restart_count=epoch.number - 1,
-        )
-        launched.append(step.emit(effect).id)
-    attempt.launch_effects = tuple(launched)
+    launch = LaunchWorkers(
+        id=step.next_id(),
+        hosts=attempt.members,
+        attempt=attempt.id,
+        epoch=epoch.number,
+        ranks=spec.ranks_per_host,
+        world=spec.hosts * spec.ranks_per_host,
+        master_address=address,
+        master_port=int(event.numbers["port"]),
+        restart_count=epoch.number - 1,
+    )
+    attempt.launch_effect = step.emit(launch).id
 
 
-def launched(step: Step, attempt: Attempt, effect: LaunchWorkers) -> None:
-    """One host runs its ranks; with the last one the attempt runs."""
-    attempt.launch_effects = tuple(other for other in attempt.launch_effects if other != effect.id)
-    if attempt.launch_effects or attempt.state is not AttemptState.LAUNCHING:
+def launched(step: Step, attempt: Attempt) -> None:
+    """Hosts run their ranks; with the last one the attempt runs."""
+    if step.is_pending(attempt.launch_effect) or attempt.state is not AttemptState.LAUNCHING:
         return
     attempt.epoch.launched_at = step.now
     step.unwake(f"form/{attempt.id}")
@@ -134,13 +133,12 @@ def launched(step: Step, attempt: Attempt, effect: LaunchWorkers) -> None:
 
 def overdue(step: Step, attempt: Attempt) -> tuple[HostId, ...]:
     """Members that have not answered what the forming of this epoch asked of them."""
-    asked = {attempt.store_effect, *attempt.launch_effects}
-    late = []
-    for host in attempt.members:
-        effects = step.pending_at(host)
-        if any(effect.id in asked or isinstance(effect, PrepareAttempt) for effect in effects):
-            late.append(host)
-    return tuple(late)
+    asked = {attempt.store_effect, attempt.launch_effect}
+    late: set[HostId] = set()
+    for pending in step.pending_of(attempt.id):
+        if pending.effect.id in asked or isinstance(pending.effect, PrepareAttempt):
+            late |= pending.open_at
+    return tuple([host for host in attempt.members if host in late]) if late else ()
 
 
 def form_deadline_s() -> float:

@@ -15,7 +15,7 @@ from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Handover
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.forming import add_spares, move
-from trainmaster.core.recovery.interrupt import reform, want
+from trainmaster.core.recovery.interrupt import reform, unwell, want
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.step import Step
 
@@ -25,14 +25,13 @@ def host_draining(step: Step, attempt: Attempt, name: HostId) -> None:
     host = step.state.hosts[name]
     if name in attempt.spares:
         attempt.spares = tuple(other for other in attempt.spares if other != name)
-        attempt.prepared = tuple(other for other in attempt.prepared if other != name)
-        hosts.let_go(step, host)
+        attempt.prepared.discard(name)
+        hosts.let_go(step, [host])
     serve(step, attempt)
 
 
 def draining_members(step: Step, attempt: Attempt) -> list[Host]:
-    members = (step.state.hosts[name] for name in attempt.members)
-    mine = [host for host in members if host.allocation == attempt.id and host.role == "member"]
+    mine = [host for host in unwell(step, attempt) if host.allocation == attempt.id and host.role == "member"]
     return [host for host in mine if host.state is HostState.DRAINING]
 
 
@@ -93,9 +92,11 @@ def ask_to_leave(step: Step, attempt: Attempt, reason: Reason, requeue: bool) ->
     attempt.waiting = Reason(
         token=Token.WAITING_FOR_CHECKPOINT, sentence=f"{reason.sentence}; the ranks save and leave"
     )
-    for name in attempt.members:
-        effect_id = step.next_id()
-        step.emit(AskWorkers(id=effect_id, host=name, attempt=attempt.id, epoch=attempt.epoch.number, request="yield"))
+    step.emit(
+        AskWorkers(
+            id=step.next_id(), hosts=attempt.members, attempt=attempt.id, epoch=attempt.epoch.number, request="yield"
+        )
+    )
     step.wake(f"yield/{attempt.id}", after(step.now, spec.yield_deadline))
 
 
@@ -114,7 +115,7 @@ def all_yielded(step: Step, attempt: Attempt) -> None:
     reason = handover.reason if handover is not None else Reason(token=Token.YIELDED, sentence="the ranks left unasked")
     epoch.ended_by, epoch.cause = "yielded", reason
     epoch.detected_at = epoch.decided_at = step.now
-    epoch.failed_at = max((exit.at for exit in attempt.exits.values()), default=step.now)
+    epoch.failed_at = max((exit.first.at for exit in attempt.exits.told), default=step.now)
     step.unwake(f"yield/{attempt.id}")
     if handover is not None and handover.requeue:
         end(step, attempt, AttemptState.PREEMPTED, JobState.QUEUED, reason, gently=False)
@@ -137,8 +138,7 @@ def yield_overdue(step: Step, attempt: Attempt) -> None:
     epoch.ended_by, epoch.cause = "stopped", reason
     epoch.detected_at = epoch.decided_at = epoch.failed_at = step.now
     attempt.handover = None
-    for name in attempt.members:
-        stop_workers(step, attempt, name, Duration(0))
+    stop_workers(step, attempt, attempt.members, Duration(0))
     move(step, attempt, AttemptState.REFORMING, reason.sentence)
     reform(step, attempt)
 

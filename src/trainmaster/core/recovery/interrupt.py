@@ -7,6 +7,8 @@ place    replace who is gone; wait with a reason if nobody can
 form     the next epoch (see `forming`)
 """
 
+from typing import Final
+
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
@@ -16,9 +18,10 @@ from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery import budget
 from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal
-from trainmaster.core.recovery.cause import FirstCause, first_cause, undetermined
+from trainmaster.core.recovery.cause import FirstCause, first_cause, is_echo, undetermined
 from trainmaster.core.recovery.ending import end, stop_workers
-from trainmaster.core.recovery.events import EffectEnded, WorkerExited
+from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
+from trainmaster.core.recovery.exits import Exit
 from trainmaster.core.recovery.forming import add_spares, form, form_deadline_s, move, overdue
 from trainmaster.core.recovery.membership import next_membership
 from trainmaster.core.recovery.node_check import judge
@@ -26,22 +29,28 @@ from trainmaster.core.scheduling.job import FailureNote, JobState
 from trainmaster.core.scheduling.jobs import note_failure
 from trainmaster.core.step import Step
 
+WAYS_TOLD: Final = 8
+"""Of ranks that ended differently, how many are named in the sentence."""
 
-def worker_failed(step: Step, attempt: Attempt, event: WorkerExited) -> None:
-    """A rank of the present epoch failed (its exit is recorded already)."""
+
+def workers_failed(step: Step, attempt: Attempt, exit: Exit) -> None:
+    """Ranks of the present epoch failed (their exit is recorded already)."""
     if attempt.epoch.ended_by and not attempt.undecided:
         return
     _interrupted(step, attempt)
-    _judge(step, attempt)
+    # Echoes come by the thousand; another one says nothing that the first did not.
+    if exit.ranks == attempt.exits.failed or not is_echo(exit.first):
+        _judge(step, attempt)
 
 
 def all_stopped(step: Step, attempt: Attempt) -> None:
     """All ranks have left, and some were stopped by their agents unasked: the hosts are being shut down."""
-    stopped = sorted({exit.host for exit in attempt.exits.values() if exit.how == "stopped"})
+    told = attempt.exits.told
+    stopped = sorted({host for exit in told if exit.first.how == "stopped" for host in exit.hosts})
     sentence = f"the agents of {fold(stopped)} were ended in order and stopped their ranks"
     cause = FirstCause(
         reason=Reason(token=Token.HOST_SHUT_DOWN, sentence=sentence, numbers={"hosts": len(stopped)}),
-        at=min(exit.at for exit in attempt.exits.values()),
+        at=min(exit.first.at for exit in told),
         host=None,
         rank=None,
         signature="host-shut-down",
@@ -53,7 +62,9 @@ def all_stopped(step: Step, attempt: Attempt) -> None:
 
 def mixed_outcome(step: Step, attempt: Attempt) -> None:
     """All ranks have left, but not in the same way: some work is missing, and nobody says why."""
-    ways = sorted(f"rank {rank} {exit.how}" for rank, exit in attempt.exits.items())
+    told = sorted(attempt.exits.told, key=lambda exit: exit.first.rank)
+    ways = [f"{_who(exit)} {exit.first.how}" for exit in told[:WAYS_TOLD]]
+    ways += [f"and {len(told) - WAYS_TOLD} more"] if len(told) > WAYS_TOLD else []
     cause = FirstCause(
         reason=Reason(token=Token.MIXED_OUTCOME, sentence=f"the ranks did not end alike: {', '.join(ways)}"),
         at=step.now,
@@ -66,9 +77,13 @@ def mixed_outcome(step: Step, attempt: Attempt) -> None:
     _decide(step, attempt, cause)
 
 
+def _who(exit: Exit) -> str:
+    return f"rank {exit.first.rank}" if exit.ranks == 1 else f"{exit.ranks} ranks on {fold(exit.hosts)}"
+
+
 def host_lost(step: Step, attempt: Attempt, name: HostId) -> None:
     """A host of the attempt counts as failed. Its allocation is gone already."""
-    attempt.prepared = tuple(host for host in attempt.prepared if host != name)
+    attempt.prepared.discard(name)
     attempt.unfit = tuple(host for host in attempt.unfit if host != name)
     if name in attempt.spares:
         attempt.spares = tuple(host for host in attempt.spares if host != name)
@@ -95,7 +110,7 @@ def settled(step: Step, attempt: Attempt) -> None:
     elif attempt.undecided and attempt.refusals:
         _decide(step, attempt, _refused(attempt))
     elif attempt.undecided:
-        _decide(step, attempt, undetermined(attempt.exits.values(), step.now))
+        _decide(step, attempt, undetermined(attempt.exits.told, step.now))
 
 
 def form_overdue(step: Step, attempt: Attempt) -> None:
@@ -113,38 +128,48 @@ def form_overdue(step: Step, attempt: Attempt) -> None:
 
 
 def effect_failed(
-    step: Step, attempt: Attempt, effect: PrepareAttempt | ReserveStore | LaunchWorkers, event: EffectEnded
+    step: Step,
+    attempt: Attempt,
+    effect: PrepareAttempt | ReserveStore | LaunchWorkers,
+    event: EffectEnded | EffectsEnded,
+    names: tuple[HostId, ...],
 ) -> None:
-    """A host could not do its part of forming the epoch. It may be the host or the job: the budget decides, except
+    """Hosts could not do their part of forming the epoch. It may be the host or the job: the budget decides, except
     where no host could do it. Whether that is so shows a moment later, so the others are heard first."""
-    attempt.prepared = tuple(host for host in attempt.prepared if host != effect.host)
+    attempt.prepared.difference_update(names)
     if isinstance(effect, PrepareAttempt):
-        if effect.host in attempt.spares:
-            attempt.spares = tuple(host for host in attempt.spares if host != effect.host)
-            attempt.unfit = (*attempt.unfit, effect.host)
-            hosts.let_go(step, step.state.hosts[effect.host])
-            want(step, attempt)
-            return
-        if effect.host not in attempt.epoch.hosts:
+        _unfit_spares(step, attempt, [name for name in names if name in attempt.spares])
+        members = set(attempt.members)
+        names = tuple([name for name in names if name in members and name not in attempt.unfit])
+        if not names:
             return
     elif effect.epoch != attempt.epoch.number:
         return
     if attempt.epoch.ended_by and not attempt.undecided:
         return
     what = {PrepareAttempt: "prepare", ReserveStore: "reserve a store", LaunchWorkers: "launch"}[type(effect)]
-    attempt.refusals[effect.host] = Refusal(
-        at=event.at, what=what, detail=event.detail or event.outcome, votes=event.outcome == "failed"
-    )
+    detail = event.detail or event.outcome
+    refusal = Refusal(at=event.at, what=what, detail=detail, votes=event.outcome == "failed")
+    attempt.refusals.update(dict.fromkeys(names, refusal))
     _interrupted(step, attempt)
     if not overdue(step, attempt):
         _decide(step, attempt, _refused(attempt))
 
 
+def _unfit_spares(step: Step, attempt: Attempt, names: list[HostId]) -> None:
+    """Spares that could not be prepared go, and others are wanted."""
+    if names:
+        attempt.spares = tuple(host for host in attempt.spares if host not in names)
+        attempt.unfit = (*attempt.unfit, *names)
+        hosts.let_go(step, [step.state.hosts[name] for name in names])
+        want(step, attempt)
+
+
 def _refused(attempt: Attempt) -> FirstCause:
     """The cause, where hosts could not do their part of forming the epoch."""
-    host, first = next(iter(attempt.refusals.items()))
+    host, first = min(attempt.refusals.items(), key=lambda item: (item[1].at, item[0]))
     votes = {name: refusal.detail for name, refusal in attempt.refusals.items() if refusal.votes}
-    verdict = judge(attempt.epoch.hosts, votes)
+    verdict = judge(attempt.members, votes)
     sentence = f"host {host} could not {first.what}: {first.detail}"
     if verdict.common:
         sentence = f"{verdict.sentence(first.what)}; {host} says: {first.detail}"
@@ -176,8 +201,8 @@ def _interrupted(step: Step, attempt: Attempt) -> None:
 
 
 def _judge(step: Step, attempt: Attempt) -> None:
-    gone = [(host.id, *hosts.loss_of(host)) for host in _members(step, attempt) if _is_lost(attempt, host)]
-    cause = first_cause(gone, attempt.exits.values())
+    gone = [(host.id, *hosts.loss_of(host)) for host in unwell(step, attempt) if _is_lost(attempt, host)]
+    cause = first_cause(gone, attempt.exits.told)
     if cause is not None:
         _decide(step, attempt, cause)
 
@@ -188,7 +213,17 @@ def _is_lost(attempt: Attempt, host: Host) -> bool:
 
 
 def _members(step: Step, attempt: Attempt) -> list[Host]:
-    return [step.state.hosts[name] for name in attempt.members]
+    return list(map(step.state.hosts.__getitem__, attempt.members))
+
+
+def unwell(step: Step, attempt: Attempt) -> list[Host]:
+    """Members of which something has to be said, in their order: lost, going, draining, or in use otherwise."""
+    ready, name = HostState.READY, attempt.id
+    return [
+        host
+        for host in _members(step, attempt)
+        if host.state is not ready or host.gone_at is not None or host.allocation != name or host.role != "member"
+    ]
 
 
 def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
@@ -215,15 +250,14 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
         )
         end(step, attempt, AttemptState.FAILED, JobState.QUEUED, reason, gently=False)
         return
-    for host in _members(step, attempt):
-        if host.allocation == attempt.id and host.connected:
-            stop_workers(step, attempt, host.id, Duration(0))
+    here = [host.id for host in _members(step, attempt) if host.allocation == attempt.id and host.connected]
+    stop_workers(step, attempt, tuple(here), Duration(0))
     reform(step, attempt)
 
 
 def _has_run(attempt: Attempt) -> bool:
     """Workers of this attempt existed; before that there is nothing to lose by forming again."""
-    return bool(attempt.exits) or any(epoch.launched_at is not None for epoch in attempt.epochs)
+    return attempt.exits.count > 0 or any(epoch.launched_at is not None for epoch in attempt.epochs)
 
 
 def _lose_gone(step: Step, attempt: Attempt, cause: FirstCause) -> None:
@@ -232,7 +266,7 @@ def _lose_gone(step: Step, attempt: Attempt, cause: FirstCause) -> None:
     epoch = attempt.epoch
     assert epoch.detected_at is not None, attempt.id
     epoch.detected_at = min(epoch.detected_at, cause.at)
-    for host in _members(step, attempt):
+    for host in unwell(step, attempt):
         if host.allocation == attempt.id and host.is_gone():
             hosts.lose(step, host, "its agent's connection closed, and other ranks lost theirs to it")
 
@@ -260,7 +294,9 @@ def reform(step: Step, attempt: Attempt) -> None:
     """The next membership, or the reason why there is none yet."""
     assert attempt.state is AttemptState.REFORMING, (attempt.id, attempt.state)
     by_name = step.state.hosts
-    lost = sum(1 for name in attempt.members if _must_leave(attempt, by_name[name]))
+    troubled = unwell(step, attempt)
+    vacant = {host.id for host in troubled if _must_leave(attempt, host)}
+    lost = len(vacant)
     spares = [name for name in attempt.spares if by_name[name].is_usable()]
     if lost > len(spares):
         more = step.derived.free.nearest(attempt.cluster, lost - len(spares))
@@ -269,8 +305,8 @@ def reform(step: Step, attempt: Attempt) -> None:
     plan = next_membership(
         attempt.members,
         spares,
-        must_leave=lambda name: _must_leave(attempt, by_name[name]),
-        should_leave=lambda name: by_name[name].state is HostState.DRAINING,
+        must_leave=vacant,
+        should_leave={host.id for host in troubled if host.state is HostState.DRAINING},
     )
     if plan.missing:
         sentence = (
@@ -280,24 +316,17 @@ def reform(step: Step, attempt: Attempt) -> None:
         attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers=numbers)
         want(step, attempt)
         return
-    for name in plan.left:
-        _leave(step, attempt, by_name[name])
+    attempt.prepared.difference_update(plan.left)
+    hosts.let_go(step, [host for name in plan.left if (host := by_name[name]).allocation == attempt.id])
     attempt.spares = tuple(name for name in attempt.spares if name not in plan.joined)
-    attempt.members = plan.members
     for name in plan.joined:
         hosts.allocate(step, by_name[name], attempt.id, "member")
-    form(step, attempt)
+    form(step, attempt, plan.members)
 
 
 def _must_leave(attempt: Attempt, host: Host) -> bool:
     """Its place is vacant. A lost host that came back may be a spare meanwhile: the place stays vacant."""
     return host.allocation != attempt.id or host.role != "member" or host.is_gone()
-
-
-def _leave(step: Step, attempt: Attempt, host: Host) -> None:
-    attempt.prepared = tuple(name for name in attempt.prepared if name != host.id)
-    if host.allocation == attempt.id:
-        hosts.let_go(step, host)
 
 
 def _want_another_spare(step: Step, attempt: Attempt) -> None:

@@ -5,7 +5,7 @@ filled by a spare, in the order of the spares. A draining member leaves if there
 stays for the moment: a drain is a wish, a running job a promise. A lost member always leaves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.value import Value
@@ -22,23 +22,22 @@ class Membership(Value):
 def next_membership(
     members: Sequence[HostId],
     spares: Sequence[HostId],
-    must_leave: Callable[[HostId], bool],
-    should_leave: Callable[[HostId], bool],
+    must_leave: Collection[HostId],
+    should_leave: Collection[HostId],
 ) -> Membership:
-    """Fills the places of those who must leave first, then of those who should."""
-    assert all(must_leave(host) for host in members if host in spares), (members, spares)
-    pool = list(spares)
-    places: list[HostId | None] = [None if must_leave(host) else host for host in members]
-    joined: list[HostId] = []
-    for leaves in (_is_vacant, lambda host: host is not None and host not in joined and should_leave(host)):
-        for place, host in enumerate(places):
-            if leaves(host) and pool:
-                places[place] = pool.pop(0)
-                joined.append(places[place])  # type: ignore[arg-type]
-    stay = tuple(host for host in places if host is not None)
-    left = tuple(host for host in members if host not in stay)
-    return Membership(members=stay, left=left, joined=tuple(joined), missing=len(members) - len(stay))
-
-
-def _is_vacant(host: HostId | None) -> bool:
-    return host is None
+    """Fills the places of those who must leave first, then of those who should. Both are asked for every member, so
+    for a large gang they are sets."""
+    assert all(host in must_leave for host in set(spares).intersection(members)), (members, spares)
+    vacant = [place for place, host in enumerate(members) if host in must_leave] if must_leave else []
+    moving = [place for place, host in enumerate(members) if host in should_leave] if should_leave else []
+    leaving = [*vacant, *(place for place in moving if members[place] not in must_leave)]
+    filled = dict(zip(leaving, spares, strict=False))
+    places: list[HostId | None] = list(members)
+    for place in vacant:
+        places[place] = None
+    for place, host in filled.items():
+        places[place] = host
+    stay = tuple([host for host in places if host is not None])
+    joined = tuple(filled.values())
+    left = tuple(members[place] for place in sorted({*vacant, *filled}) if members[place] not in joined)
+    return Membership(members=stay, left=left, joined=joined, missing=len(members) - len(stay))

@@ -1,6 +1,7 @@
 """What agents report of worker groups, applied to attempts. Reports of older epochs tell nothing new: dropped."""
 
 from trainmaster.core.agent.board import Phase
+from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.effects import (
     AnyEffect,
@@ -21,15 +22,19 @@ from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
     EffectEnded,
+    EffectsEnded,
     EpochPhase,
     WorkerExited,
+    WorkersExited,
 )
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.scheduling.jobs import note_health
 from trainmaster.core.step import Step
 
 
-def _current(step: Step, event: WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed) -> Attempt | None:
+def _current(
+    step: Step, event: WorkerExited | WorkersExited | EpochPhase | CheckpointPublished | CheckpointFailed
+) -> Attempt | None:
     """The live attempt that the event is about, if it speaks of the present epoch."""
     attempt = step.state.attempts.get(event.attempt)
     if attempt is None or not attempt.is_live() or event.epoch != attempt.epoch.number:
@@ -37,7 +42,7 @@ def _current(step: Step, event: WorkerExited | EpochPhase | CheckpointPublished 
     return attempt
 
 
-def _book(step: Step, told: WorkerExited | Reached) -> Epoch | None:
+def _book(step: Step, told: WorkerExited | WorkersExited | Reached) -> Epoch | None:
     """What is told of the steps done, also when it comes after its epoch was given up."""
     attempt = step.state.attempts.get(told.attempt)
     if attempt is None or not 0 < told.epoch <= len(attempt.epochs):
@@ -54,26 +59,25 @@ def agent_left(step: Step, event: AgentDisconnected | AgentSilent) -> None:
         _book(step, reached)
 
 
-def worker_exited(step: Step, event: WorkerExited) -> None:
+def workers_exited(step: Step, event: WorkerExited | WorkersExited) -> None:
     booked = _book(step, event)
     if booked is not None:
         booked.save_s = max(booked.save_s, event.save_s)
     attempt = _current(step, event)
-    if attempt is None or str(event.rank) in attempt.exits:
+    if attempt is None:
         return
-    attempt.exits[str(event.rank)] = event
-    epoch = attempt.epoch
+    epoch, spec = attempt.epoch, step.state.jobs[attempt.job].spec
+    exit = attempt.exits.add(event, attempt.members, spec.ranks_per_host)
+    if exit is None:
+        return
     if event.how == "failed":
-        interrupt.worker_failed(step, attempt, event)
+        interrupt.workers_failed(step, attempt, exit)
         return
-    if epoch.ended_by:
+    if epoch.ended_by or attempt.exits.count < spec.hosts * spec.ranks_per_host:
         return
-    spec = step.state.jobs[attempt.job].spec
-    ways = {exit.how for exit in attempt.exits.values()}
-    if len(attempt.exits) < spec.hosts * spec.ranks_per_host:
-        return
+    ways = {exit.first.how for exit in attempt.exits.told}
     if ways == {"finished"}:
-        epoch.failed_at = max(exit.at for exit in attempt.exits.values())
+        epoch.failed_at = max(exit.first.at for exit in attempt.exits.told)
         cause = Reason(token=Token.FINISHED, sentence="all ranks finished", numbers={"step": epoch.last_step})
         end(step, attempt, AttemptState.FINISHED, JobState.FINISHED, cause, gently=False)
     elif ways == {"yielded"}:
@@ -116,22 +120,24 @@ def save_failed(step: Step, event: CheckpointFailed) -> None:
         attempt.epoch.note = attempt.epoch.save_failure = event.detail
 
 
-def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded) -> None:
-    """The outcome of an effect that concerns an attempt."""
+def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded | EffectsEnded, names: tuple[HostId, ...]) -> None:
+    """The outcome of an effect that concerns an attempt, at the hosts `names`."""
     assert not isinstance(effect, VerifyHost | RunSteps | RebootHost), effect
     attempt = step.state.attempts.get(effect.attempt)
     if attempt is None:
         return
     if isinstance(effect, StopWorkers):
-        stopped(step, attempt, effect.host)
+        stopped(step, attempt, names)
     elif isinstance(effect, AskWorkers) or not attempt.is_live():
         return
     elif isinstance(effect, PrepareAttempt | ReserveStore | LaunchWorkers) and event.outcome != "done":
-        interrupt.effect_failed(step, attempt, effect, event)
+        interrupt.effect_failed(step, attempt, effect, event, names)
     elif isinstance(effect, PrepareAttempt):
-        handover.serve(step, attempt)
+        if not step.is_pending(effect.id) or not set(attempt.spares).isdisjoint(names):
+            handover.serve(step, attempt)
     elif isinstance(effect, ReserveStore) and effect.id == attempt.store_effect:
         forming.store_reserved(step, attempt, event)
     elif isinstance(effect, LaunchWorkers) and effect.epoch == attempt.epoch.number:
-        forming.launched(step, attempt, effect)
-        handover.serve(step, attempt)
+        forming.launched(step, attempt)
+        if attempt.state is AttemptState.RUNNING:
+            handover.serve(step, attempt)

@@ -155,7 +155,7 @@ async def job_logs(call: Call) -> Response:
         if number > attempt.epoch.number or query.rank >= ranks:
             sentence = f"{attempt.id} has epochs 1 to {attempt.epoch.number} and ranks 0 to {ranks - 1}"
             raise Refusal(404, Token.NO_SUCH_JOB, sentence)
-        where = attempt.epochs[number - 1].hosts[query.rank // found.spec.ranks_per_host]
+        where = attempt.hosts_of(number)[query.rank // found.spec.ranks_per_host]
     question = Query(id="", kind="log", attempt=attempt.id, rank=query.rank, epoch=number, lines=query.lines)
     text = await call.service.links.ask(where, question, call.service.settings.query_timeout_s)
     if text is None:

@@ -19,9 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trainmaster.core.agent.wire import Report
+from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId, Owner, SessionId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.effects import parts
 from trainmaster.core.events import AgentReport, AnyEvent, LeaseTaken, TimePassed
 from trainmaster.core.fleet.events import AgentRegistered
 from trainmaster.core.recovery.events import EffectEnded
@@ -144,7 +146,8 @@ class Runtime:
         self._forget_staged()
         for entry in entries:
             for effect in entry.effects:
-                self._sender.send(effect.host, self.lease, effect)
+                for host, part in parts(effect):
+                    self._sender.send(host, self.lease, part)
         if entries:
             for watcher in self.watchers:
                 watcher(entries)
@@ -235,9 +238,9 @@ class Runtime:
         """Applies an event of an agent; why not, if it is impossible."""
         if isinstance(event, EffectEnded):
             # Looked at beforehand, because an event that the engine refuses costs a replay.
-            effect = self.engine.state.pending.get(event.effect)
-            if effect is not None and effect.host != event.host:
-                return f"{event.host} answers for {effect.host}"
+            pending = self.engine.state.pending.get(event.effect)
+            if pending is not None and event.host not in pending.open_at and event.host not in pending.effect.hosts:
+                return f"{event.host} answers for {fold(pending.effect.hosts)}"
         try:
             self._apply(event)
         except EventRefused as error:

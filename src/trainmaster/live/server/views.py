@@ -51,7 +51,7 @@ def progress(state: ClusterState, job: Job, live: LiveView) -> JobProgress | Non
     attempt = newest_attempt(state, job)
     if attempt is None or not attempt.is_live() or not attempt.epochs:
         return None
-    told = live.ranks(attempt.id, attempt.epoch.number, attempt.epoch.hosts)
+    told = live.ranks(attempt.id, attempt.epoch.number, attempt.members)
     if not told:
         return None
     ranks = tuple(
@@ -96,7 +96,7 @@ def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason
     attempt = newest_attempt(state, job)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return None
-    told = live.ranks(attempt.id, attempt.epoch.number, attempt.epoch.hosts)
+    told = live.ranks(attempt.id, attempt.epoch.number, attempt.members)
     marks = [
         RankMark(
             rank=rank.rank, host=host, phase=Phase(rank.phase), step=rank.step, step_at=rank.step_at, step_s=rank.step_s

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from trainmaster.core.base.ids import BootId, ClusterId, HostId, OperationId, Owner, PodId, RackId, SessionId
 from trainmaster.core.base.time import MINUTE, SECOND, Duration, Instant
-from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps
+from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, parts
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import (
     AgentRegistered,
@@ -113,7 +113,8 @@ class PlannerWorld:
         assert broken(self.engine.state, self.engine._derived) == []
         restored = Engine.restore(self.engine.snapshot())
         assert restored.snapshot() == self.engine.snapshot()
-        for effect in effects:
+        sent = [part for effect in effects for _, part in parts(effect)]
+        for effect in sent:
             if self.hold(effect):
                 self.held.append(effect)
             else:

@@ -1,5 +1,7 @@
 """Cause or echo? What training processes really print when one of them goes away, and what they print of their own."""
 
+from collections.abc import Iterable
+
 import pytest
 from tests.unit.fixtures import failure
 
@@ -7,8 +9,9 @@ from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, seconds
-from trainmaster.core.recovery.cause import describe, first_cause, is_echo, signature, undetermined
+from trainmaster.core.recovery.cause import FirstCause, describe, first_cause, is_echo, signature, undetermined
 from trainmaster.core.recovery.events import How, WorkerExited
+from trainmaster.core.recovery.exits import alone
 
 ECHOES = {
     "gloo-closed": (
@@ -106,12 +109,16 @@ def exit_of(
     )
 
 
+def judged(lost: Iterable[tuple[HostId, Instant, str]], exits: Iterable[WorkerExited]) -> FirstCause | None:
+    return first_cause(lost, map(alone, exits))
+
+
 @pytest.mark.parametrize("name", ECHOES)
 def test_an_echo_is_no_cause(name: str) -> None:
     """1. All that is known is that a peer went away. 2. No cause has a name, however many say so."""
     exits = [exit_of(rank, ECHOES[name]) for rank in range(3)]
     assert all(is_echo(each) for each in exits)
-    assert first_cause([], exits) is None
+    assert judged([], exits) is None
 
 
 @pytest.mark.parametrize("echo", ECHOES)
@@ -120,7 +127,7 @@ def test_an_own_failure_outranks_earlier_echoes(name: str, echo: str) -> None:
     """1. Two ranks shout first, since a broken connection is noticed at once. 2. The culprit's exit comes last. 3. It
     is the cause all the same."""
     exits = [exit_of(0, ECHOES[echo], at=1.0), exit_of(1, ECHOES[echo], at=1.1), exit_of(2, OWN[name], at=1.9)]
-    cause = first_cause([], exits)
+    cause = judged([], exits)
     assert cause is not None
     assert (cause.rank, cause.host) == (2, "h2")
     assert cause.job_fault
@@ -129,7 +136,7 @@ def test_an_own_failure_outranks_earlier_echoes(name: str, echo: str) -> None:
 
 def test_the_earliest_of_several_own_failures() -> None:
     exits = [exit_of(0, OWN["oom"], at=2.0), exit_of(1, OWN["oom"], at=1.5), exit_of(2, OWN["value"], at=1.6)]
-    cause = first_cause([], exits)
+    cause = judged([], exits)
     assert cause is not None
     assert cause.rank == 1
     assert cause.at == seconds(1.5)
@@ -137,7 +144,7 @@ def test_the_earliest_of_several_own_failures() -> None:
 
 def test_a_kill_is_a_cause() -> None:
     """1. A rank dies of SIGKILL and leaves no text. 2. It is the cause, and the sentence has the signal."""
-    cause = first_cause([], [exit_of(0, ECHOES["gloo-closed"], at=1.0), exit_of(1, signal=9, at=1.2)])
+    cause = judged([], [exit_of(0, ECHOES["gloo-closed"], at=1.0), exit_of(1, signal=9, at=1.2)])
     assert cause is not None
     assert cause.reason.token is Token.WORKER_KILLED
     assert cause.reason.sentence == "rank 1 on h1 was killed by signal 9"
@@ -146,7 +153,7 @@ def test_a_kill_is_a_cause() -> None:
 
 def test_a_kill_as_agents_tell_it() -> None:
     """1. An agent fills in the name of the signal as the failure. 2. It is a kill all the same."""
-    cause = first_cause([], [exit_of(1, ("SIGKILL", "killed by SIGKILL"), signal=9)])
+    cause = judged([], [exit_of(1, ("SIGKILL", "killed by SIGKILL"), signal=9)])
     assert cause is not None
     assert cause.reason.token is Token.WORKER_KILLED
     assert cause.reason.sentence == "rank 1 on h1 was killed by SIGKILL"
@@ -154,20 +161,20 @@ def test_a_kill_as_agents_tell_it() -> None:
 
 def test_a_rank_that_went_with_its_keeper() -> None:
     """1. The keeper dies, and the kernel kills its workers. 2. The agent's note makes a sentence."""
-    cause = first_cause([], [exit_of(1, ("SIGKILL", "the keeper ended, and its workers with it"), signal=9)])
+    cause = judged([], [exit_of(1, ("SIGKILL", "the keeper ended, and its workers with it"), signal=9)])
     assert cause is not None
     assert cause.reason.token is Token.WORKER_KILLED
     assert cause.reason.sentence == "rank 1 on h1 failed: the keeper ended, and its workers with it"
 
 
 def test_an_abort_with_an_error_of_its_own_is_no_kill() -> None:
-    cause = first_cause([], [exit_of(1, ("AcceleratorError", "CUDA error: device-side assert"), signal=6)])
+    cause = judged([], [exit_of(1, ("AcceleratorError", "CUDA error: device-side assert"), signal=6)])
     assert cause is not None
     assert cause.reason.token is Token.WORKER_EXITED
 
 
 def test_a_bare_exit_code_is_a_cause() -> None:
-    cause = first_cause([], [exit_of(3)])
+    cause = judged([], [exit_of(3)])
     assert cause is not None
     assert cause.reason.sentence == "rank 3 on h3 failed: exit code 1"
 
@@ -175,7 +182,7 @@ def test_a_bare_exit_code_is_a_cause() -> None:
 def test_a_lost_host_explains_everything() -> None:
     """1. A host is lost, and a survivor fails with an error of its own. 2. The host is the cause; the job is not."""
     lost = [(HostId("h9"), Instant(seconds(0.9)), "its agent's connection closed")]
-    cause = first_cause(lost, [exit_of(0, OWN["value"], at=0.5)])
+    cause = judged(lost, [exit_of(0, OWN["value"], at=0.5)])
     assert cause is not None
     assert cause.reason.token is Token.HOST_LOST
     assert (cause.host, cause.job_fault) == ("h9", False)
@@ -183,19 +190,19 @@ def test_a_lost_host_explains_everything() -> None:
 
 def test_of_several_lost_hosts_the_first_to_go_is_named() -> None:
     lost = [(HostId("h2"), Instant(20), "silent"), (HostId("h1"), Instant(10), "it rebooted")]
-    cause = first_cause(lost, [])
+    cause = judged(lost, [])
     assert cause is not None
     assert cause.reason.sentence == "host h1 was lost: it rebooted (and 1 more)"
 
 
 def test_a_clean_exit_is_no_failure() -> None:
     exits = [exit_of(0, how="finished"), exit_of(1, how="yielded"), exit_of(2, how="stopped", signal=9)]
-    assert first_cause([], exits) is None
+    assert judged([], exits) is None
 
 
 def test_when_only_echoes_came_the_first_to_notice_is_told() -> None:
     exits = [exit_of(1, ECHOES["broken-pipe"], at=1.0), exit_of(0, ECHOES["network"], at=1.4)]
-    cause = undetermined(exits, Instant(seconds(2)))
+    cause = undetermined(map(alone, exits), Instant(seconds(2)))
     assert cause.reason.token is Token.PEER_LOST
     assert cause.at == seconds(1.0)
     assert "first to notice was rank 1 on h1: BrokenPipeError" in cause.reason.sentence

@@ -11,8 +11,8 @@ def plan(members: str, spares: str, must: str = "", should: str = "") -> Members
     return next_membership(
         tuple(map(HostId, members)),
         tuple(map(HostId, spares)),
-        must_leave=lambda host: host in must,
-        should_leave=lambda host: host in should,
+        must_leave=set(map(HostId, must)),
+        should_leave=set(map(HostId, should)),
     )
 
 
