@@ -35,7 +35,7 @@ class World:
     cycle_h: int = 24
     spec: RolloutSpec | None = None
     lemons: int = 0
-    """So many hosts fail once a day, whatever they carry."""
+    """So many hosts of the canary fail every three hours or so, whatever they carry."""
     carriers: set[HostId] = field(default_factory=set)
     most_carriers: int = 0
 
@@ -51,7 +51,7 @@ class World:
         self.hour = 0
         self.due: dict[int, list[HostId]] = {}
         self.names = names
-        self.troubled = names[: self.lemons]
+        self.troubled = self.plan.order[: self.lemons]
         self.counted_upgraded = 0
 
     def run(self, limit_days: int = 200) -> Rollout:
@@ -121,5 +121,5 @@ class World:
                 yield host
             passed += self.chance.exponential(1 / (base * highest * self.hosts))
         for host in self.troubled:
-            if self.chance.integer(24) == 0:
+            if self.chance.integer(3) == 0:
                 yield host
