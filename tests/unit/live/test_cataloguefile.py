@@ -1,6 +1,7 @@
 """Catalogue files: what they mean, and that a bad one names everything that is wrong with it."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,18 @@ from hypothesis import strategies as st
 
 from trainmaster.core.base.ids import ComponentName, KindName
 from trainmaster.core.base.time import MINUTE, SECOND, Duration, seconds
-from trainmaster.core.maintenance.catalogue import Catalogue, Component, Kind, Pin, Rule, Spread, StepSpec
+from trainmaster.core.fleet.inventory import UnitKind
+from trainmaster.core.maintenance.catalogue import (
+    Catalogue,
+    Component,
+    Disturbs,
+    Kind,
+    Pin,
+    Rule,
+    ScopeKind,
+    Spread,
+    StepSpec,
+)
 from trainmaster.live.cataloguefile import examine, load
 from trainmaster.live.tomlfile import FileError
 
@@ -181,6 +193,27 @@ def test_examination_tells_errors_of_both_kinds(tmp_path: Path) -> None:
         ("error", 7, "component[1].color"),
         ("error", 12, "component b"),
     ]
+
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+
+
+@pytest.mark.parametrize("name", ["catalogue.toml", "local-catalogue.toml"])
+def test_shipped_catalogues_have_no_problem(name: str) -> None:
+    assert examine(SCENARIOS / name) == ()
+
+
+def test_the_large_catalogue_is_as_wide_as_promised() -> None:
+    """1. Over 50 components and over 30 kinds. 2. All scopes, disturbances and kinds of unit occur. 3. It stands in the
+    order in which it is carried out."""
+    catalogue = load(SCENARIOS / "catalogue.toml")
+    assert len(catalogue.components) > 50
+    assert len(catalogue.kinds) > 30
+    works = [*catalogue.components, *catalogue.kinds]
+    assert {work.scope for work in works} == set(get_args(ScopeKind))
+    assert {work.disturbs for work in works} == set(get_args(Disturbs))
+    assert {unit for work in works for unit in work.units} == set(get_args(UnitKind))
+    assert catalogue.sequence() == tuple(component.name for component in catalogue.components)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""What is wrong with a catalogue, and the order in which its components are applied.
+"""What is wrong with a catalogue.
 
 An *error* is what would hurt at run time: a name that names nothing, a deadline that cannot be kept, rules that no
 version can meet, so that hosts would leave production and never return. A *warning* is what is likely not meant.
@@ -6,12 +6,8 @@ All problems are found at once, each with its place (a path for tools, words for
 
 Rules are judged in pairs: patterns are intervals (`version.py`), so that two needs of one component contradict each
 other when they have no version in common. Three rules that only together leave no way are not found.
-
-`order` is Kahn's algorithm that always takes the first declared of those that are free, so that a catalogue reads in
-the order in which it is carried out wherever `after` leaves a choice.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -27,32 +23,6 @@ _NAME_FIX = "use 1 to 63 lower-case letters, digits and hyphens, with a letter o
 def lint(catalogue: Catalogue) -> tuple[Problem, ...]:
     """All problems, in the order of the file. Without errors a catalogue can be declared."""
     return tuple(_problems(catalogue))
-
-
-def order(catalogue: Catalogue) -> tuple[ComponentName, ...]:
-    """Components with every one behind those that it comes after; where that leaves a choice, as declared.
-
-    Raises `ValueError` with the cycle if there is none.
-    """
-    components = catalogue.components
-    places = {component.name: place for place, component in enumerate(components)}
-    missing = [len({name for name in component.after if name in places}) for component in components]
-    followers: list[list[int]] = [[] for _ in components]
-    for place, component in enumerate(components):
-        for name in sorted(set(component.after) & places.keys()):
-            followers[places[name]].append(place)
-    free = [place for place, count in enumerate(missing) if count == 0]
-    ordered = []
-    while free:
-        place = heapq.heappop(free)
-        ordered.append(components[place].name)
-        for follower in followers[place]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                heapq.heappush(free, follower)
-    if len(ordered) < len(components):
-        raise ValueError(f"components come after themselves: {' -> '.join(cycle(components))}")
-    return tuple(ordered)
 
 
 def cycle(components: Sequence[Component]) -> tuple[ComponentName, ...]:
