@@ -11,10 +11,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.integration.agent_host import eventually
+from tests.fakes.agent_server import FakeServer
+from tests.integration.agent_host import eventually, is_gone
 
-from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.ids import EffectId, HostId, OperationId
+from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import decode, encode
+from trainmaster.core.effects import RebootHost, RunSteps, StepCommand
 from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.live.adapters import local
 from trainmaster.live.agent.files import read_or_none
@@ -206,3 +209,46 @@ def test_a_new_nanny_takes_over(state: Path, tmp_path: Path) -> None:
     assert wait_gone((nanny,), 5.0) == ()
     local.up(state, tmp_path / "fleet.toml", lambda _: None)
     assert [local.process_of(state, name) for name in names] == before
+
+
+@pytest.fixture
+def other_server(state: Path) -> Iterator[FakeServer]:
+    """A server that does what the test says, in the place of the fleet's own, which is stopped in its tracks."""
+    real = local.process_of(state, "server")
+    assert real is not None
+    send(real, signal.SIGSTOP)
+    fake = FakeServer()
+    fake.token = (state / "run" / f"{local.agent_of(HOST)}.token").read_text()
+    fake.start()
+    (state / "server.json").write_text(f'{{"url": "{fake.url}"}}')
+    local.kill_agent(state, HOST)  # the next one goes to the new place
+    fake.wait(lambda: fake.registers)
+    yield fake
+    fake.stop()
+
+
+def test_reboot_as_an_effect(state: Path, other_server: FakeServer) -> None:
+    """1. A reboot is refused while a step runs. 2. The host is booted from outside: the step is gone, and runs again
+    after it. 3. Now the reboot is done: another boot id, not before the fleet's `reboot_s`, and the disk stayed. (The
+    effects have numbers that the real server did not use.)"""
+    operation = OperationId("op-1")
+    text = "echo $$ >> pids; test -e $0/go || sleep 1000"
+    step = StepCommand(name="s", command=("sh", "-c", text, str(state)), deadline=seconds(60))
+    row = RunSteps(id=EffectId("e9001.1"), host=HOST, operation=operation, leg="apply", steps=(step,), observe=None)
+    other_server.send(row)
+    pids = local.host_dir(state, HOST) / "pids"
+    eventually(lambda: pids.exists() and pids.read_text())
+    reboot = RebootHost(id=EffectId("e9002.1"), host=HOST, operation=operation, why="new kernel")
+    refused = other_server.do(reboot)
+    assert (refused.outcome, refused.detail) == ("not-run", "not rebooted: steps of op-1 run on h1")
+    local.reboot_host(state, HOST)
+    assert is_gone(int(pids.read_text()))
+    (state / "go").touch()
+    assert other_server.outcome(row).outcome == "done"
+    assert len(pids.read_text().split()) == 2
+    done = other_server.do(reboot.but(id=EffectId("e9003.1")))
+    boots = [register.boot for register in other_server.registers]
+    assert len(set(boots)) == 3
+    assert (done.outcome, done.numbers["boot"], done.numbers["boot_before"]) == ("done", boots[-1], boots[-2])
+    assert float(done.numbers["reboot_s"]) >= 0.3
+    assert pids.exists()

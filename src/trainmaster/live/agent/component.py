@@ -6,6 +6,8 @@
     python -m trainmaster.live.agent.component rollback NAME
     python -m trainmaster.live.agent.component remove NAME
 
+An undo step is `install NAME {previous}`, which may be repeated, rather than `rollback`, which may not.
+
 It works in the directory of the host (TRAINMASTER_HOST_DIR) and takes packages from TRAINMASTER_PACKAGES; both are in
 the environment of every step. A package may be told to behave badly, so that tests and demonstrations have an installer
 that fails (after half of the files), hangs, lies (exit code 0, and nothing changed), is slow, or needs a boot.

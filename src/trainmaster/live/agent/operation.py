@@ -32,6 +32,8 @@ from trainmaster.live.agent.row_file import MARKERS, Marker, RowFile
 _log = logging.getLogger(__name__)
 KEPT: Final = 256
 """Operations whose markers and output stay, newest first. A repeat is on its way for seconds, people look for weeks."""
+FORGET_EVERY: Final = 32
+"""Rows between two looks for what is too old."""
 
 
 class Operations:
@@ -40,6 +42,7 @@ class Operations:
     def __init__(self, paths: HostPaths, boot: BootId) -> None:
         self._paths, self._boot = paths, boot
         self._running: dict[EffectId, OperationId] = {}
+        self._rows = 0
 
     def running(self) -> tuple[OperationId, ...]:
         return tuple(self._running.values())
@@ -90,8 +93,9 @@ class Operations:
 
     async def _run(self, effect: RunSteps) -> steps.End:
         file = await asyncio.to_thread(RowFile, self._paths.row(effect.operation, effect.leg, effect.id))
-        if not file.markers:
+        if self._rows % FORGET_EVERY == 0:
             await asyncio.to_thread(self._forget)
+        self._rows += 1
         row = steps.known_row(effect, file.begun(), file.ends())
         while True:
             match steps.next_action(effect, row):
