@@ -69,11 +69,12 @@ def broken_rules(catalogue: Catalogue, versions: Versions) -> tuple[BrokenRule, 
 
 
 def _holds(rule: Rule, versions: Versions) -> bool:
-    if rule.only_with and rule.only_with not in versions:
+    version = versions.get(rule.when.component, "")
+    if not version or (rule.only_with and rule.only_with not in versions):
         return True
-    version, found = versions.get(rule.when.component, ""), versions.get(rule.needs.component, "")
     if not matches(version, rule.when.versions):
         return True
+    found = versions.get(rule.needs.component, "")
     return matches(found, rule.needs.versions) and (not rule.same or same_version(version, found))
 
 
@@ -114,9 +115,8 @@ def stack_of(catalogue: Catalogue, versions: Versions) -> str:
 
 def stack_word(names: tuple[ComponentName, ...], versions: Versions) -> str:
     """`stack_of` for who asks often and keeps `catalogue.job_consistent()`."""
-    if not any(versions.get(name) for name in names):
-        return ""
-    return " ".join([f"{name}={versions.get(name, '')}" for name in names])
+    found = [versions.get(name, "") for name in names]
+    return " ".join(map("=".join, zip(names, found, strict=True))) if any(found) else ""
 
 
 def left_behind(

@@ -55,6 +55,7 @@ def same_version(one: str, other: str) -> bool:
     return bool(one) and bool(other) and key_of(one) == key_of(other)
 
 
+@functools.lru_cache(maxsize=8192)
 def matches(version: str, pattern: str) -> bool:
     """A known version that the pattern allows; unknown (empty) matches nothing. Raises `PatternError`."""
     if not version:
