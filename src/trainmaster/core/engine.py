@@ -95,7 +95,7 @@ class Engine:
         if host is None:
             names = list(self.state.pending)
         else:
-            names = list(self._derived.effects_by_host.get(host, ()))
+            names = self._derived.effects_at(host, self.state.pending)
         effects = (self.state.pending[name].effect for name in sorted(names, key=effect_order))
         return tuple(effect if host is None else for_host(effect, host) for effect in effects)
 

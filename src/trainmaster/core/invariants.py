@@ -81,7 +81,7 @@ def _derived(state: ClusterState, derived: Derived) -> Iterator[str]:
     for host in state.hosts.values():
         if host.is_free() != (host.id in derived.free):
             yield f"{host.id} is free: {host.is_free()}, in the index: {host.id in derived.free}"
-    known = {(effect, host) for host, effects in derived.effects_by_host.items() for effect in effects}
+    known = {(effect, host) for host in state.hosts for effect in derived.effects_at(host, state.pending)}
     pending = {(effect, host) for effect, pending in state.pending.items() for host in pending.open_at}
     if known != pending:
         yield f"effects by host and pending effects differ: {known ^ pending}"

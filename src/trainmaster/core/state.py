@@ -7,6 +7,7 @@ compares.
 """
 
 import heapq
+from collections.abc import Mapping
 
 import msgspec
 
@@ -54,10 +55,15 @@ class Derived:
 
     def __init__(self, state: ClusterState) -> None:
         self.free = FreeIndex()
-        self.effects_by_host: dict[HostId, set[EffectId]] = {}
-        """Pending effects that the host has not answered."""
+        self.effects_alone: dict[HostId, set[EffectId]] = {}
+        """Pending effects that concern a host alone, by host."""
         self.effects_by_attempt: dict[AttemptId, set[EffectId]] = {}
         """Pending effects that concern an attempt: a handful, however many hosts it has."""
+        self._attempts_at: dict[HostId, set[AttemptId]] = {}
+        """Attempts that may have asked a host for something, and the same the other way round. Who has to be looked up
+        is told by these; what is open there, by the effects themselves: so an effect for thousands of hosts is entered
+        and taken out again at once."""
+        self._asked: dict[AttemptId, set[HostId]] = {}
         self.wake_heap: list[tuple[Instant, str]] = [(at, key) for key, at in state.wakes.items()]
         heapq.heapify(self.wake_heap)
         for host in sorted(state.hosts.values(), key=lambda host: host.position):
@@ -68,25 +74,40 @@ class Derived:
             self.add_effect(pending)
 
     def add_effect(self, pending: Pending) -> None:
-        effect, by_host = pending.effect.id, self.effects_by_host
-        for host in pending.open_at:
-            held = by_host.get(host)
-            if held is None:
-                by_host[host] = {effect}
-            else:
-                held.add(effect)
-        attempt = attempt_of(pending.effect)
-        if attempt is not None:
-            self.effects_by_attempt.setdefault(attempt, set()).add(effect)
+        effect, attempt = pending.effect.id, attempt_of(pending.effect)
+        if attempt is None:
+            for host in pending.open_at:
+                self.effects_alone.setdefault(host, set()).add(effect)
+            return
+        self.effects_by_attempt.setdefault(attempt, set()).add(effect)
+        asked = self._asked.setdefault(attempt, set())
+        for host in pending.open_at - asked:
+            self._attempts_at.setdefault(host, set()).add(attempt)
+        asked |= pending.open_at
 
-    def drop_effect(self, effect: AnyEffect) -> None:
-        """Every host has answered it."""
+    def drop_effect(self, effect: AnyEffect, is_over: bool) -> None:
+        """Every host has answered it. `is_over`: its attempt has ended."""
         attempt = attempt_of(effect)
-        if attempt is not None:
-            held = self.effects_by_attempt[attempt]
-            held.discard(effect.id)
-            if not held:
-                del self.effects_by_attempt[attempt]
+        if attempt is None:
+            for host in effect.hosts:
+                self.effects_alone[host].discard(effect.id)
+            return
+        held = self.effects_by_attempt[attempt]
+        held.discard(effect.id)
+        if held:
+            return
+        del self.effects_by_attempt[attempt]
+        if is_over:
+            for host in self._asked.pop(attempt):
+                self._attempts_at[host].discard(attempt)
+
+    def effects_at(self, host: HostId, pending: Mapping[EffectId, Pending]) -> list[EffectId]:
+        """Pending effects that the host has not answered, in no order."""
+        found = list(self.effects_alone.get(host, ()))
+        for attempt in self._attempts_at.get(host, ()):
+            effects = self.effects_by_attempt.get(attempt, ())
+            found += [effect for effect in effects if host in pending[effect].open_at]
+        return found
 
     def next_wake(self, state: ClusterState) -> tuple[Instant, str] | None:
         """The earliest wake-up and its key. Entries of the heap that were withdrawn or put off are dropped here."""

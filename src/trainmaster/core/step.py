@@ -11,7 +11,15 @@ from typing import Literal, TypeVar
 
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, OperationId, effect_id
 from trainmaster.core.base.time import Instant
-from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, PrepareAttempt, ReserveStore, RunSteps
+from trainmaster.core.effects import (
+    AnyEffect,
+    AskWorkers,
+    LaunchWorkers,
+    PrepareAttempt,
+    ReserveStore,
+    RunSteps,
+    attempt_of,
+)
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.state import ClusterState, Derived, Pending
@@ -64,16 +72,15 @@ class Step:
         pending = self.state.pending.get(effect)
         if pending is None:
             return ()
-        open_at, by_host = pending.open_at, self.derived.effects_by_host
+        open_at = pending.open_at
         settled = tuple([host for host in hosts if host in open_at])
         left = len(open_at) - len(settled)
         open_at.difference_update(settled)
         assert len(open_at) == left, f"{effect}: a host is named twice: {hosts}"
-        for host in settled:
-            by_host[host].discard(effect)
         if not open_at:
             del self.state.pending[effect]
-            self.derived.drop_effect(pending.effect)
+            attempt = self.state.attempts.get(attempt_of(pending.effect) or AttemptId(""))
+            self.derived.drop_effect(pending.effect, is_over=attempt is None or not attempt.is_live())
         return settled
 
     def give_up(self, effect: EffectId) -> None:
@@ -88,7 +95,7 @@ class Step:
 
     def pending_at(self, host: HostId) -> list[AnyEffect]:
         """What the host has not answered, in no order."""
-        return [self.state.pending[effect].effect for effect in self.derived.effects_by_host.get(host, ())]
+        return [self.state.pending[effect].effect for effect in self.derived.effects_at(host, self.state.pending)]
 
     def pending_of(self, attempt: AttemptId) -> list[Pending]:
         """What some host of the attempt has not answered, in no order."""

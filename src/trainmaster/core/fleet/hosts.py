@@ -146,7 +146,7 @@ def verification_ended(step: Step, effect: VerifyHost, event: EffectEnded) -> No
 
 def _pass_if_clean(step: Step, host: Host) -> None:
     """Verified and with nothing of an older attempt left: back to work, or to its holds."""
-    if not host.verified or host.allocation is not None or step.derived.effects_by_host.get(host.id):
+    if not host.verified or host.allocation is not None or step.pending_at(host.id):
         return
     if host.holds:
         move(step, host, HostState.OUT_PLANNED, _held(host))
