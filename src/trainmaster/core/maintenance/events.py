@@ -6,6 +6,8 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import UPGRADE, Catalogue, Priority
+from trainmaster.core.maintenance.stages import RolloutSpec
+from trainmaster.core.maintenance.train import TrainSpec
 
 
 class OperationSpec(Value):
@@ -50,6 +52,30 @@ class OperationCancelled(Event):
     operation: OperationId
     by: Owner
     reason: str
+
+
+class TrainDeclared(Event):
+    """A new train, or another plan for one that is known: what it has visited stays true."""
+
+    spec: TrainSpec
+    by: Owner
+
+
+class VersionTargeted(Event):
+    """This version of a component is proven: trains bring it to every unit of its kinds that has another one."""
+
+    component: ComponentName
+    version: str
+    by: Owner
+
+
+class RolloutDeclared(Event):
+    """A version that is not proven boards the trains by stages. `seed` draws its hosts."""
+
+    rollout: RolloutId
+    spec: RolloutSpec
+    seed: int
+    by: Owner
 
 
 class TrainPaused(Event):
