@@ -34,6 +34,7 @@ from trainmaster.core.events import (
     EffectsEnded,
     EpochPhase,
     FleetDeclared,
+    GangUpgradeRequested,
     JobCancelled,
     JobRequeued,
     JobSubmitted,
@@ -41,12 +42,21 @@ from trainmaster.core.events import (
     OperationCancelled,
     OperationRequested,
     ResumeRequested,
+    RolloutDeclared,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
     TimePassed,
+    TrainAborted,
+    TrainDeclared,
+    TrainPaused,
+    TrainResumed,
+    VersionTargeted,
     WorkerExited,
     WorkersExited,
 )
 from trainmaster.core.fleet import hosts
-from trainmaster.core.maintenance import drains, gate, maintain, running, visits
+from trainmaster.core.maintenance import drains, gangs, gate, maintain, running, trains, trials, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.recovery.ending import end
@@ -129,6 +139,10 @@ class Engine:
             handover.serve(step, step.state.attempts[name])
         while step.state.queue:
             job = step.state.jobs[step.state.queue[0]]
+            gang = step.state.maintenance.gangs.get(job.id)
+            if gang is not None and gang.began_at is not None:
+                job.reason = gang.reason
+                break
             found = step.derived.free.place(job.spec.hosts, job.spec.spares)
             if isinstance(found, Reason):
                 job.reason = found
@@ -260,6 +274,16 @@ _APPLY: Mapping[type, Callable[..., object]] = {
     CapacityDeclared: maintain.capacity_declared,
     OperationRequested: gate.request,
     OperationCancelled: gate.cancel,
+    TrainDeclared: trains.declare,
+    TrainPaused: trains.pause,
+    TrainResumed: trains.resume,
+    TrainAborted: trains.abort,
+    VersionTargeted: trials.target,
+    RolloutDeclared: trials.declare,
+    RolloutPaused: trials.pause,
+    RolloutResumed: trials.resume,
+    RolloutStopped: trials.stop,
+    GangUpgradeRequested: gangs.request,
 }
 
 _SIGNALS: Mapping[str, Callable[[Step, Attempt, HostId], None]] = {
@@ -278,6 +302,9 @@ _WAKES: Mapping[str, Callable[[Step, str], None]] = {
     "gate": gate.again,
     "visit": visits.drain_now,
     "reboot": visits.reboot_overdue,
+    "train": trains.look,
+    "stop": trains.stop_overdue,
+    "rollout": trials.judge,
     "lines": lambda step, name: gate.serve_lines(step),
     "settle": _on_attempt(interrupt.settled),
     "form": _on_attempt(interrupt.form_overdue),

@@ -13,8 +13,18 @@ from trainmaster.core.fleet.events import (
 from trainmaster.core.maintenance.events import (
     CapacityDeclared,
     CatalogueDeclared,
+    GangUpgradeRequested,
     OperationCancelled,
     OperationRequested,
+    RolloutDeclared,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    TrainAborted,
+    TrainDeclared,
+    TrainPaused,
+    TrainResumed,
+    VersionTargeted,
 )
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
@@ -42,6 +52,7 @@ __all__ = [
     "EffectsEnded",
     "EpochPhase",
     "FleetDeclared",
+    "GangUpgradeRequested",
     "JobCancelled",
     "JobRequeued",
     "JobSubmitted",
@@ -49,7 +60,16 @@ __all__ = [
     "OperationCancelled",
     "OperationRequested",
     "ResumeRequested",
+    "RolloutDeclared",
+    "RolloutPaused",
+    "RolloutResumed",
+    "RolloutStopped",
     "TimePassed",
+    "TrainAborted",
+    "TrainDeclared",
+    "TrainPaused",
+    "TrainResumed",
+    "VersionTargeted",
     "WorkerExited",
     "WorkersExited",
 ]
@@ -89,6 +109,16 @@ AnyEvent = (
     | CapacityDeclared
     | OperationRequested
     | OperationCancelled
+    | GangUpgradeRequested
+    | RolloutDeclared
+    | RolloutPaused
+    | RolloutResumed
+    | RolloutStopped
+    | TrainAborted
+    | TrainDeclared
+    | TrainPaused
+    | TrainResumed
+    | VersionTargeted
 )
 
 AgentReport = EffectEnded | WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed

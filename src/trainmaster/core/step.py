@@ -46,8 +46,8 @@ class Step:
         self.orphans: list[OperationId] = []
         """Operations whose steps were dropped with the host that carried them out."""
         self.ended_operations: list[Operation] = []
-        self.returned: list[HostId] = []
-        """Units that passed the verification at the end of a visit."""
+        self.failed_hosts: list[tuple[HostId, bool]] = []
+        """Hosts that failed by themselves, and whether a job loaded them."""
         self.lines_due = False
         """Capacity came back: operations that wait for it are to be served."""
         self.capacity_came = False

@@ -25,8 +25,18 @@ from trainmaster.core.fleet.events import (
 from trainmaster.core.maintenance.events import (
     CapacityDeclared,
     CatalogueDeclared,
+    GangUpgradeRequested,
     OperationCancelled,
     OperationRequested,
+    RolloutDeclared,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    TrainAborted,
+    TrainDeclared,
+    TrainPaused,
+    TrainResumed,
+    VersionTargeted,
 )
 from trainmaster.core.recovery.cause import describe
 from trainmaster.core.recovery.events import (
@@ -153,6 +163,35 @@ def _operation_cancelled(event: OperationCancelled) -> str:
     return f"{event.operation}: cancelled by {who(event.by)}: {event.reason}"
 
 
+def _train_declared(event: TrainDeclared) -> str:
+    spec = event.spec
+    units = sum(len(domain) for domain in spec.domains)
+    every = count_text(len(spec.domains), "domain")
+    return f"train {spec.name}: declared by {who(event.by)}: {every} with {count_text(units, 'unit')}, {spec.mode}"
+
+
+def _version_targeted(event: VersionTargeted) -> str:
+    return f"{event.component}: {event.version} is the proven version, says {who(event.by)}"
+
+
+def _rollout_declared(event: RolloutDeclared) -> str:
+    spec = event.spec
+    what = f"{spec.component} {spec.version} to {count_text(len(spec.pool), 'host')} by stages"
+    return f"rollout {event.rollout}: {what}, asked for by {who(event.by)}"
+
+
+def _on(kind: str, verb: str) -> Callable[[Any], str]:
+    def text(event: Any) -> str:
+        return f"{kind} {getattr(event, kind)}: {verb} by {who(event.by)}: {event.reason}"
+
+    return text
+
+
+def _gang_upgrade(event: GangUpgradeRequested) -> str:
+    what = f"{event.component} {event.version} for all its hosts at once"
+    return f"{event.job}: {what}, asked for by {who(event.by)}: {event.reason}"
+
+
 _OUTCOMES: Final = {
     "done": "is done",
     "failed": "failed",
@@ -248,4 +287,14 @@ _SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     CapacityDeclared: _capacity_declared,
     OperationRequested: _operation_requested,
     OperationCancelled: _operation_cancelled,
+    TrainDeclared: _train_declared,
+    TrainPaused: _on("train", "paused"),
+    TrainResumed: _on("train", "resumed"),
+    TrainAborted: _on("train", "aborted"),
+    VersionTargeted: _version_targeted,
+    RolloutDeclared: _rollout_declared,
+    RolloutPaused: _on("rollout", "paused"),
+    RolloutResumed: _on("rollout", "resumed"),
+    RolloutStopped: _on("rollout", "stopped"),
+    GangUpgradeRequested: _gang_upgrade,
 }

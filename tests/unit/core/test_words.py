@@ -17,9 +17,11 @@ from trainmaster.core.base.ids import (
     Owner,
     PodId,
     RackId,
+    RolloutId,
     SessionId,
+    TrainName,
 )
-from trainmaster.core.base.time import Instant
+from trainmaster.core.base.time import Duration, Instant
 from trainmaster.core.events import AnyEvent, LeaseTaken, TimePassed
 from trainmaster.core.fleet.events import (
     AgentDisconnected,
@@ -35,10 +37,22 @@ from trainmaster.core.maintenance.catalogue import Catalogue
 from trainmaster.core.maintenance.events import (
     CapacityDeclared,
     CatalogueDeclared,
+    GangUpgradeRequested,
     OperationCancelled,
     OperationRequested,
     OperationSpec,
+    RolloutDeclared,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutStopped,
+    TrainAborted,
+    TrainDeclared,
+    TrainPaused,
+    TrainResumed,
+    VersionTargeted,
 )
+from trainmaster.core.maintenance.stages import RolloutSpec
+from trainmaster.core.maintenance.train import TrainSpec
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
@@ -53,6 +67,8 @@ from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSub
 from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.core.words import count_text, seconds_text, sentence, who
 
+TRAIN = TrainName("main")
+ROLLOUT = RolloutId("driver-3")
 AT = Instant(1_800_000_000_000_000)
 KIM = Owner("person:kim")
 ATTEMPT = AttemptId("job-7.a1")
@@ -165,6 +181,36 @@ CASES: list[tuple[AnyEvent, str]] = [
     (
         OperationCancelled(at=AT, operation=OperationId("op-3"), by=KIM, reason="wrong version"),
         "op-3: cancelled by kim: wrong version",
+    ),
+    (
+        TrainDeclared(at=AT, spec=TrainSpec(name=TRAIN, domains=((H1,), (HostId("h2"),)), cycle=Duration(9)), by=KIM),
+        "train main: declared by kim: 2 domains with 2 units, act",
+    ),
+    (TrainPaused(at=AT, train=TRAIN, by=KIM, reason="freeze"), "train main: paused by kim: freeze"),
+    (TrainResumed(at=AT, train=TRAIN, by=KIM, reason="over"), "train main: resumed by kim: over"),
+    (TrainAborted(at=AT, train=TRAIN, by=KIM, reason="wrong"), "train main: aborted by kim: wrong"),
+    (
+        VersionTargeted(at=AT, component=ComponentName("driver"), version="2", by=KIM),
+        "driver: 2 is the proven version, says kim",
+    ),
+    (
+        RolloutDeclared(
+            at=AT,
+            rollout=ROLLOUT,
+            spec=RolloutSpec(component=ComponentName("driver"), version="3", pool=(H1,)),
+            seed=1,
+            by=KIM,
+        ),
+        "rollout driver-3: driver 3 to 1 host by stages, asked for by kim",
+    ),
+    (RolloutPaused(at=AT, rollout=ROLLOUT, by=KIM, reason="wait"), "rollout driver-3: paused by kim: wait"),
+    (RolloutResumed(at=AT, rollout=ROLLOUT, by=KIM, reason="on"), "rollout driver-3: resumed by kim: on"),
+    (RolloutStopped(at=AT, rollout=ROLLOUT, by=KIM, reason="old"), "rollout driver-3: stopped by kim: old"),
+    (
+        GangUpgradeRequested(
+            at=AT, job=JobId("job-7"), component=ComponentName("image"), version="4", by=KIM, reason="new CUDA"
+        ),
+        "job-7: image 4 for all its hosts at once, asked for by kim: new CUDA",
     ),
     (EffectEnded(at=AT, host=H1, effect=EffectId("e9.1"), outcome="done"), "h1: what was asked as e9.1 is done"),
     (

@@ -301,6 +301,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Steps of the operation failed, or the version that they should bring was not observed afterwards.",
         "Read the sentence and the output on the unit; what could be undone was undone.",
     )
+    STOP_OVER = (
+        "stop-over",
+        "The time of a stop or of a cycle was over before the unit's turn came.",
+        "Nothing: it is carried over to the next stop; see `trainmaster maint show TRAIN` if it happens again.",
+    )
     UNIT_LOST = (
         "unit-lost",
         "The unit was lost while the operation was under way, or did not come back after it.",
@@ -331,6 +336,12 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "stage-holds",
         "A stage of a rollout has too little evidence to pass; the numbers say how much more it needs.",
         "Wait: it passes or is rejected by itself.",
+    )
+    ROLLOUT_RESUMED = ("rollout-resumed", "A person let the rollout go on.", "Nothing.")
+    GANG_UPGRADE = (
+        "gang-upgrade",
+        "All hosts of the job are upgraded together, and it starts again when they agree.",
+        "Wait; `trainmaster maint ls` shows the operations of its hosts.",
     )
     STAGE_PASSED = ("stage-passed", "The evidence of a stage was good, so the rollout goes on.", "Nothing.")
     # The service itself

@@ -186,6 +186,8 @@ def lose(step: Step, host: Host, how: str) -> None:
     if host.state is HostState.OUT_FAILED:
         return
     attempt = host.allocation
+    if host.state in (HostState.READY, HostState.DRAINING):
+        step.failed_hosts.append((host.id, attempt is not None and host.role == "member"))
     step.drop_effects(host.id)
     host.allocation, host.role, host.evict_at = None, "", None
     move(step, host, HostState.OUT_FAILED, Reason(token=Token.HOST_LOST, sentence=how))

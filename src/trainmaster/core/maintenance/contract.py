@@ -5,9 +5,10 @@ before an instant, and for being let to its end when that is soon. A contract de
 failures do not read it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.ids import AttemptId, HostId, JobId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, after, in_seconds
 from trainmaster.core.maintenance.catalogue import Priority
@@ -24,23 +25,32 @@ def refusal(step: Step, operation: Operation) -> Reason | None:
     """Why a job on one of the units does not allow it now. Asks for a wake-up where time alone will change that."""
     if operation.spec.priority is Priority.EMERGENCY:
         return None
-    for attempt, members in _hit(step, operation):
-        job = step.state.jobs[attempt.job]
-        reason = _protected(step, job) or _ends_soon(step, job, attempt)
-        reason = reason or _unreplaced(step, job, attempt, members, operation)
+    told = operation.job is not None or operation.evict_at is not None
+    return next(iter(refusals(step, operation.units, told=told, job=operation.job).values()), None)
+
+
+def refusals(step: Step, units: Sequence[HostId], told: bool, job: JobId | None = None) -> dict[HostId, Reason]:
+    """The units whose jobs do not allow that all of these leave now, with why. `told`: a job that can't be moved will
+    be stopped after a checkpoint, so a lack of spares is no reason. `job`: it leaves as a whole, and asked for it."""
+    found: dict[HostId, Reason] = {}
+    for attempt, members in _hit(step, units):
+        spec = step.state.jobs[attempt.job]
+        reason = _protected(step, spec) or _ends_soon(step, spec, attempt) if attempt.job != job else None
+        if reason is None and not told:
+            reason = _unreplaced(step, spec, attempt, members, units)
         if reason is not None:
-            return reason
-    return None
+            found |= dict.fromkeys(members, reason)
+    return found
 
 
-def _hit(step: Step, operation: Operation) -> list[tuple[Attempt, list[HostId]]]:
+def _hit(step: Step, units: Sequence[HostId]) -> list[tuple[Attempt, list[HostId]]]:
     """The running attempts whose members are among the units, with those members."""
-    hit: dict[str, list[HostId]] = {}
-    for unit in operation.units:
+    hit: dict[AttemptId, list[HostId]] = {}
+    for unit in units:
         host = step.state.hosts[unit]
         if host.allocation is not None and host.role == "member":
             hit.setdefault(host.allocation, []).append(unit)
-    attempts = ((step.state.attempts[name], members) for name, members in hit.items())  # type: ignore[index]
+    attempts = ((step.state.attempts[name], members) for name, members in hit.items())
     return [(attempt, members) for attempt, members in attempts if attempt.is_live()]
 
 
@@ -70,11 +80,13 @@ def _ends_soon(step: Step, job: Job, attempt: Attempt) -> Reason | None:
     return because(Token.JOB_ENDS_SOON, sentence, left_s=round(left_s, 3))
 
 
-def _unreplaced(step: Step, job: Job, attempt: Attempt, members: list[HostId], operation: Operation) -> Reason | None:
+def _unreplaced(
+    step: Step, job: Job, attempt: Attempt, members: list[HostId], units: Sequence[HostId]
+) -> Reason | None:
     """Whether hosts are there for those that leave: free ones, and spares of the attempt that stay."""
-    if job.spec.on_drain == "finish" or operation.job == job.id:
+    if job.spec.on_drain == "finish":
         return None
-    leaving = set(operation.units)
+    leaving = set(units)
     hosts = step.state.hosts
     spares = sum(1 for name in attempt.spares if name not in leaving and hosts[name].is_usable())
     free = step.derived.free.count(attempt.cluster) - sum(1 for unit in leaving if unit in step.derived.free)

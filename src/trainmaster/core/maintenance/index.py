@@ -7,8 +7,9 @@ compares. Nothing here decides anything.
 import bisect
 from collections.abc import Iterable
 
-from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, OperationId
+from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, OperationId, RolloutId
 from trainmaster.core.effects import Observation, StepCommand
+from trainmaster.core.fleet.inventory import UNIT_KINDS
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.book import Maintenance
 from trainmaster.core.maintenance.capacity import counted, members
@@ -17,7 +18,9 @@ from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.ledger import Ledger, side_of
 from trainmaster.core.maintenance.locks import LockTable
 from trainmaster.core.maintenance.operation import Operation
+from trainmaster.core.maintenance.rollout import Rollout
 from trainmaster.core.maintenance.scope import ResourceIndex, Scope
+from trainmaster.core.maintenance.stages import Plan
 
 Commands = tuple[tuple[StepCommand, ...], Observation | None]
 
@@ -36,6 +39,9 @@ class PlannerIndex:
         self.noticed: dict[AttemptId, set[HostId]] = {}
         """Units whose visit waits for a good moment of the attempt on them."""
         self.order: dict[ComponentName, int] = {}
+        self._by_kind: dict[str, tuple[Component, ...]] = {}
+        self._plans: dict[RolloutId, Plan] = {}
+        self._on_trial: dict[ComponentName, Rollout] = {}
         self._works: dict[tuple[str, str], Component | Kind] = {}
         self._commands: dict[tuple[str, ...], Commands] = {}
         self._books: list[tuple[str, frozenset[HostId]]] = []
@@ -44,6 +50,7 @@ class PlannerIndex:
             self.add(host)
         self.recount()
         self.reread()
+        self.reroll()
         self._relock()
         for operation in state.operations.values():
             for other in operation.after:
@@ -78,7 +85,36 @@ class PlannerIndex:
         self._works = {(UPGRADE, component.name): component for component in catalogue.components}
         self._works |= {(kind.name, ""): kind for kind in catalogue.kinds if kind.name != UPGRADE}
         self._commands = {}
+        for kind in UNIT_KINDS:
+            found = (self.component(name) for name in catalogue.sequence())
+            self._by_kind[kind] = tuple(one for one in found if kind in one.units and one.scope == "host")
         self.order = {name: place for place, name in enumerate(catalogue.sequence())}
+
+    def reroll(self) -> None:
+        """A rollout was declared or has ended: the first one of a component that has not ended counts."""
+        self._on_trial = {}
+        for rollout in sorted(self.state.rollouts.values(), key=lambda one: (one.began_at, one.id)):
+            if rollout.is_live():
+                self._on_trial.setdefault(rollout.spec.component, rollout)
+
+    def rollout_of(self, component: ComponentName) -> Rollout | None:
+        """The rollout of a component that has not ended."""
+        return self._on_trial.get(component)
+
+    def plan_of(self, rollout: Rollout) -> Plan:
+        plan = self._plans.get(rollout.id)
+        if plan is None:
+            plan = self._plans[rollout.id] = Plan(rollout.id, rollout.spec, rollout.seed)
+        return plan
+
+    def component(self, name: ComponentName) -> Component:
+        work = self._works[UPGRADE, name]
+        assert isinstance(work, Component), name
+        return work
+
+    def components_for(self, kind: str) -> tuple[Component, ...]:
+        """Components that trains may bring to units of a kind, in the order in which they are applied."""
+        return self._by_kind.get(kind, ())
 
     def _relock(self) -> None:
         """Holders first: whoever waits does so because of them."""

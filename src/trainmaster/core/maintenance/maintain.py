@@ -8,7 +8,7 @@ round ends something or starts something, so the loop ends.
 from collections.abc import Callable
 
 from trainmaster.core.base.ids import HostId, OperationId
-from trainmaster.core.maintenance import gate, running, visits
+from trainmaster.core.maintenance import gangs, gate, running, trains, trials, visits
 from trainmaster.core.maintenance.events import CapacityDeclared, CatalogueDeclared
 from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.step import Step
@@ -26,6 +26,13 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
             _tell(step, *step.unit_signals.pop(0))
         elif step.orphans:
             visits.orphaned(step, step.orphans.pop(0))
+        elif step.ended_operations:
+            operation = step.ended_operations.pop(0)
+            trains.operation_ended(step, operation)
+            trials.operation_ended(step, operation)
+            gangs.operation_ended(step, operation)
+        elif step.failed_hosts:
+            trials.host_failed(step, *step.failed_hosts.pop(0))
         elif step.granted:
             _granted(step, step.granted.pop(0))
         elif step.reconsider:
@@ -33,6 +40,8 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
         elif step.lines_due:
             step.lines_due = False
             gate.serve_lines(step)
+            trains.serve(step)
+            gangs.serve(step)
         else:
             return
     raise AssertionError("maintenance wakes itself for ever")

@@ -129,6 +129,8 @@ class Operation(msgspec.Struct, kw_only=True):
     train: TrainName | None = None
     rollout: RolloutId | None = None
     """On trial: its version is not proven yet."""
+    evict_at: Instant | None = None
+    """Jobs that could not be moved by then are stopped for it, after a checkpoint, and queued again."""
     job: JobId | None = None
     """The job whose gang it belongs to, where all hosts of a job are upgraded together."""
 

@@ -138,5 +138,3 @@ class Train(msgspec.Struct, kw_only=True):
         if self.spec.emergency:
             return self.cycle_began
         return Instant(self.cycle_began + self.spec.cycle * self.next_domain // len(self.spec.domains))
-
-

@@ -14,13 +14,7 @@ from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance import contract, gate
 from trainmaster.core.maintenance.catalogue import Priority, takes_capacity
 from trainmaster.core.maintenance.due import Due, due_on
-from trainmaster.core.maintenance.events import (
-    OperationSpec,
-    TrainAborted,
-    TrainDeclared,
-    TrainPaused,
-    TrainResumed,
-)
+from trainmaster.core.maintenance.events import OperationSpec, TrainAborted, TrainDeclared, TrainPaused, TrainResumed
 from trainmaster.core.maintenance.operation import Operation, OperationState
 from trainmaster.core.maintenance.train import (
     PROOFS_KEPT,
@@ -137,9 +131,7 @@ def _begin(step: Step, train: Train) -> Reason | None:
     return None
 
 
-def _due(
-    step: Step, train: Train, units: tuple[HostId, ...]
-) -> tuple[dict[HostId, list[Due]], dict[HostId, Reason]]:
+def _due(step: Step, train: Train, units: tuple[HostId, ...]) -> tuple[dict[HostId, list[Due]], dict[HostId, Reason]]:
     """What is due by unit, and the units that can't take part now, with why."""
     due: dict[HostId, list[Due]] = {}
     left_out: dict[HostId, Reason] = {}
@@ -163,7 +155,9 @@ def _due(
 def _leaving(step: Step, due: dict[HostId, list[Due]]) -> tuple[HostId, ...]:
     """Units that have to leave production for what is due on them."""
     index = step.derived.planner
-    return tuple(unit for unit, rows in due.items() if any(takes_capacity(index.component(row.component)) for row in rows))
+    return tuple(
+        unit for unit, rows in due.items() if any(takes_capacity(index.component(row.component)) for row in rows)
+    )
 
 
 def _advise(step: Step, train: Train, due: dict[HostId, list[Due]]) -> None:
@@ -172,11 +166,7 @@ def _advise(step: Step, train: Train, due: dict[HostId, list[Due]]) -> None:
 
 
 def _open(
-    step: Step,
-    train: Train,
-    units: tuple[HostId, ...],
-    due: dict[HostId, list[Due]],
-    left_out: dict[HostId, Reason],
+    step: Step, train: Train, units: tuple[HostId, ...], due: dict[HostId, list[Due]], left_out: dict[HostId, Reason]
 ) -> None:
     move(step, train, TrainState.STOPPING, f"stop {train.next_domain + 1} of {len(train.spec.domains)}")
     train.reason = None
@@ -205,6 +195,8 @@ def _ask(step: Step, train: Train, row: Due) -> Operation:
     )
     operation = gate.create(step, spec, owner_of(train))
     operation.train, operation.rollout = train.spec.name, row.rollout
+    if train.spec.evict_after is not None:
+        operation.evict_at = after(step.now, train.spec.evict_after)
     return operation
 
 

@@ -8,7 +8,7 @@ have not begun are taken back, and its hosts are rolled back, or held for a pers
 from typing import Final
 
 from trainmaster.core.base.ids import HostId, Owner, RolloutId
-from trainmaster.core.base.reasons import Token, because
+from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import HOUR, after
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Hold
@@ -130,7 +130,7 @@ def _judge(step: Step, rollout: Rollout) -> None:
         step.derived.planner.reroll()
 
 
-def _take_back(step: Step, rollout: Rollout, reason) -> None:  # type: ignore[no-untyped-def]
+def _take_back(step: Step, rollout: Rollout, reason: Reason) -> None:
     for operation in list(step.state.maintenance.operations.values()):
         if operation.rollout == rollout.id:
             gate.withdraw(step, operation, OperationState.OFF_BOARDED, reason)

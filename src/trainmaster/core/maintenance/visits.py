@@ -38,6 +38,8 @@ def join(step: Step, operation: Operation, unit: HostId) -> None:
     else:
         visit.pending = _in_order(step, (*visit.pending, operation.id))
     visit.train = visit.train or operation.train
+    if operation.evict_at is not None:
+        visit.evict_at = min(visit.evict_at or operation.evict_at, operation.evict_at)
     host = step.state.hosts[unit]
     if fresh:
         _open(step, visit, host, operation)
@@ -349,7 +351,8 @@ def _passed(step: Step, visit: Visit) -> None:
             running.finish(step, operation, OperationState.FAILED, operation.failure)
         else:
             running.finish(step, operation, OperationState.DONE, None)
-    step.returned.append(visit.unit)
+    maintenance = step.state.maintenance
+    maintenance.visited[visit.unit] = maintenance.visited.get(visit.unit, 0) + 1
     if visit.pending or visit.wide:
         move(step, visit, _P.OUT, "somebody needs it out again")
         step.unit_signals.append(("go-on", visit.unit))

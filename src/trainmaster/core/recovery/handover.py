@@ -37,7 +37,7 @@ def draining_members(step: Step, attempt: Attempt) -> list[Host]:
 
 def serve(step: Step, attempt: Attempt) -> None:
     """Gives an attempt what it wants, as far as hosts are there: vacant places, hand-overs, spares."""
-    if not attempt.is_live():
+    if not attempt.is_live() or (attempt.handover is not None and attempt.handover.requeue):
         return
     if attempt.state is AttemptState.REFORMING and attempt.epoch.ended_by and not attempt.undecided:
         reform(step, attempt)
