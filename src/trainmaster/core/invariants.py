@@ -57,7 +57,8 @@ def _attempts(state: ClusterState) -> Iterator[str]:
             yield f"6: {attempt.id} re-forms and waits for nothing"
         if attempt.waiting is not None and attempt.handover is None and attempt.id not in state.wanting:
             yield f"6: {attempt.id} waits ({attempt.waiting.token}) and nobody serves it"
-        short = attempt.state is AttemptState.RUNNING and len(attempt.spares) < spec.spares
+        leaves = attempt.handover is not None and attempt.handover.requeue
+        short = attempt.state is AttemptState.RUNNING and len(attempt.spares) < spec.spares and not leaves
         if short and attempt.id not in state.wanting:
             yield f"6: {attempt.id} has {len(attempt.spares)} spares of {spec.spares} and nobody serves it"
 
