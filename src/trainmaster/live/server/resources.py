@@ -14,6 +14,7 @@
     GET  /v1/jobs/J/logs                             text/plain   ?rank=0&epoch=0&lines=100
     POST /v1/jobs/J/cancel | requeue                 JobChange    -> ChangeReport
     GET  /v1/events                                  Events       ?since=INDEX&limit=N
+    .    /v1/maintenance, operations, trains, ...    see `maintenance_resources.py`
     GET  /v1/watch                                   server-sent events: `event: log` (data: LoggedEvent, id: index) and
                                                      `event: progress` (data: JobProgress); ?job=J&since=INDEX
 Errors of every route: status 4xx/5xx with body Problem. 404 no such thing, 409 the world moved or a conflict, 400 bad
@@ -23,13 +24,14 @@ input, 401 no or wrong token, 403 not allowed, 413 too large, 500 a fault of the
 """
 
 from trainmaster.core.accounting.report import JobAccount
-from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner, PodId, RackId
+from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, JobId, Owner, PodId, RackId
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.scheduling.request import JobSpec
+from trainmaster.live.server.maintenance_resources import VisitView
 
 
 class Problem(Value):
@@ -64,6 +66,14 @@ class HostView(Value):
     """member, spare, or empty."""
     reason: str
     """Why it is in this state, one sentence."""
+    kind: str = "compute"
+    """compute, storage, switch, controller."""
+    visit: VisitView | None = None
+    """It is out for maintenance, or about to be."""
+    demands: tuple[str, ...] = ()
+    """Verification tasks that its last work demands before it returns."""
+    versions: dict[ComponentName, str] = {}
+    """Of its components, as last observed; only in the answer for one host."""
 
 
 class Hosts(Value):
