@@ -68,7 +68,7 @@ class Derived:
         heapq.heapify(self.wake_heap)
         for host in sorted(state.hosts.values(), key=lambda host: host.position):
             if host.is_free():
-                self.free.add(host.spec, host.position)
+                self.free.add(host.spec, host.position, host.stack)
         self.planner = PlannerIndex(state.maintenance, state.hosts.values())
         for pending in state.pending.values():
             self.add_effect(pending)

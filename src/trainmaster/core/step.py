@@ -129,12 +129,21 @@ class Step:
     def signal(self, kind: SignalKind, host: HostId, attempt: AttemptId) -> None:
         self.signals.append((kind, host, attempt))
 
+    def restack(self, host: Host, stack: str) -> None:
+        """The versions that the host must share with others of its job are these now."""
+        if host.stack == stack:
+            return
+        if host.id in self.derived.free:
+            self.derived.free.remove(host.id)
+        host.stack = stack
+        self.refresh(host)
+
     def refresh(self, host: Host) -> None:
         """Brings the index of free hosts up to date after a change of `host`."""
         if host.is_free() == (host.id in self.derived.free):
             return
         if host.is_free():
-            self.derived.free.add(host.spec, host.position)
+            self.derived.free.add(host.spec, host.position, host.stack)
             self.capacity_came = self.lines_due = True
         else:
             self.derived.free.remove(host.id)

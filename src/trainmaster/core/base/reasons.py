@@ -177,6 +177,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Fewer hosts are ready and free than the job asks for.",
         "Wait, ask for fewer hosts, or bring hosts back; the numbers say what excluded the others.",
     )
+    MIXED_VERSIONS = (
+        "mixed-versions",
+        "Enough hosts are free, but they do not agree on the versions that the hosts of one job must share.",
+        "Wait until the train has brought them together, or ask for fewer hosts.",
+    )
     HOSTS_UNKNOWN = (
         "hosts-unknown",
         "Hosts are expected but were not heard of yet, or not lately; unknown is not free.",
@@ -300,6 +305,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "steps-failed",
         "Steps of the operation failed, or the version that they should bring was not observed afterwards.",
         "Read the sentence and the output on the unit; what could be undone was undone.",
+    )
+    VERSIONS_CLASH = (
+        "versions-clash",
+        "A rule of the catalogue says that these versions do not go together on one unit.",
+        "Bring the other component first, or both in one visit; see the rules in the catalogue.",
     )
     STOP_OVER = (
         "stop-over",

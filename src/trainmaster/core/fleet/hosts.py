@@ -304,6 +304,7 @@ def observed(step: Step, host: Host, component: ComponentName, version: str) -> 
     """This version of a component was seen on the host."""
     if host.versions.get(component) != version:
         host.versions = {**host.versions, component: version}
+        step.restack(host, step.derived.planner.stack_of(host.versions))
 
 
 def _plan_eviction(step: Step, host: Host) -> None:

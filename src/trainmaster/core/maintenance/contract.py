@@ -89,7 +89,8 @@ def _unreplaced(
     leaving = set(units)
     hosts = step.state.hosts
     spares = sum(1 for name in attempt.spares if name not in leaving and hosts[name].is_usable())
-    free = step.derived.free.count(attempt.cluster) - sum(1 for unit in leaving if unit in step.derived.free)
+    free = step.derived.free.count(attempt.cluster, attempt.stack)
+    free -= sum(1 for unit in leaving if unit in step.derived.free and hosts[unit].stack == attempt.stack)
     if spares + free >= len(members):
         return None
     sentence = (

@@ -9,6 +9,7 @@ waits: a component whose predecessors are due as well stands behind them, in the
 from collections.abc import Collection, Iterator
 
 from trainmaster.core.base.ids import ComponentName, HostId, RolloutId
+from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance import rollout as rollouts
@@ -26,8 +27,39 @@ class Due(Value):
     """The rollout whose version is on trial here; None: it is proven."""
 
 
-def due_on(step: Step, host: Host, components: Collection[ComponentName] = ()) -> Iterator[Due]:
-    """What a train may bring to this unit now; only of these components, if any are named."""
+class HeldBack(Value):
+    """An update that would be due, but would break a rule of the catalogue."""
+
+    unit: HostId
+    component: ComponentName
+    reason: Reason
+
+
+def due_on(step: Step, host: Host, components: Collection[ComponentName] = ()) -> tuple[list[Due], list[HeldBack]]:
+    """What a train may bring to this unit now, and what it may not because versions would not go together; only of
+    these components, if any are named."""
+    rows = list(_wanted(step, host, components))
+    held: list[HeldBack] = []
+    while rows:
+        planned = {**host.versions, **{row.component: row.version for row in rows}}
+        broken = step.derived.planner.broken_rules(planned)
+        by_name = {row.component: row for row in rows}
+        blamed = [
+            (by_name[name], one)
+            for one in broken
+            for name in (one.rule.when.component, one.rule.needs.component)
+            if name in by_name
+        ]
+        if not blamed:
+            break
+        row, one = blamed[0]
+        rows.remove(row)
+        reason = because(Token.VERSIONS_CLASH, f"{row.component} {row.version} would break a rule: {one.sentence}")
+        held.append(HeldBack(unit=host.id, component=row.component, reason=reason))
+    return rows, held
+
+
+def _wanted(step: Step, host: Host, components: Collection[ComponentName]) -> Iterator[Due]:
     maintenance, index = step.state.maintenance, step.derived.planner
     on_trial = False
     for component in index.components_for(host.spec.kind):

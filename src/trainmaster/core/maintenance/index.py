@@ -5,7 +5,7 @@ compares. Nothing here decides anything.
 """
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, OperationId, RolloutId
 from trainmaster.core.effects import Observation, StepCommand
@@ -13,7 +13,8 @@ from trainmaster.core.fleet.inventory import UNIT_KINDS
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.book import Maintenance
 from trainmaster.core.maintenance.capacity import counted, members
-from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind
+from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind, Rule
+from trainmaster.core.maintenance.compat import BrokenRule, broken_rules, stack_word
 from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.ledger import Ledger, side_of
 from trainmaster.core.maintenance.locks import LockTable
@@ -39,6 +40,9 @@ class PlannerIndex:
         self.noticed: dict[AttemptId, set[HostId]] = {}
         """Units whose visit waits for a good moment of the attempt on them."""
         self.order: dict[ComponentName, int] = {}
+        self._shared: tuple[ComponentName, ...] = ()
+        self._ruled: tuple[ComponentName, ...] = ()
+        self._broken: dict[tuple[str, ...], tuple[BrokenRule, ...]] = {}
         self._by_kind: dict[str, tuple[Component, ...]] = {}
         self._plans: dict[RolloutId, Plan] = {}
         self._on_trial: dict[ComponentName, Rollout] = {}
@@ -85,10 +89,27 @@ class PlannerIndex:
         self._works = {(UPGRADE, component.name): component for component in catalogue.components}
         self._works |= {(kind.name, ""): kind for kind in catalogue.kinds if kind.name != UPGRADE}
         self._commands = {}
+        self._broken = {}
+        self._shared = catalogue.job_consistent()
+        self._ruled = tuple(sorted({pin for rule in catalogue.rules for pin in _pins(rule)}))
         for kind in UNIT_KINDS:
             found = (self.component(name) for name in catalogue.sequence())
             self._by_kind[kind] = tuple(one for one in found if kind in one.units and one.scope == "host")
         self.order = {name: place for place, name in enumerate(catalogue.sequence())}
+
+    def stack_of(self, versions: Mapping[ComponentName, str]) -> str:
+        """What the hosts of an attempt must agree in, as one word."""
+        return stack_word(self._shared, versions)
+
+    def broken_rules(self, versions: Mapping[ComponentName, str]) -> tuple[BrokenRule, ...]:
+        """Rules of the catalogue that these versions break; a version that nobody has seen breaks none."""
+        key = tuple(versions.get(name, "") for name in self._ruled)
+        found = self._broken.get(key)
+        if found is None:
+            known = {name: version for name, version in zip(self._ruled, key, strict=True) if version}
+            broken = broken_rules(self.state.catalogue, known)
+            found = self._broken[key] = tuple(one for one in broken if one.found)
+        return found
 
     def reroll(self) -> None:
         """A rollout was declared or has ended: the first one of a component that has not ended counts."""
@@ -175,6 +196,11 @@ class PlannerIndex:
         del line[place]
         if not line:
             del self.lines[operation.line]
+
+
+def _pins(rule: Rule) -> tuple[ComponentName, ...]:
+    only = (rule.only_with,) if rule.only_with else ()
+    return (rule.when.component, rule.needs.component, *only)
 
 
 def _commands(work: Component | Kind, spec: OperationSpec, previous: str, leg: str) -> Commands:

@@ -75,6 +75,8 @@ def _granted(step: Step, name: str) -> None:
 def catalogue_declared(step: Step, event: CatalogueDeclared) -> None:
     step.state.maintenance.catalogue = event.catalogue
     step.derived.planner.reread()
+    for host in step.state.hosts.values():
+        step.restack(host, step.derived.planner.stack_of(host.versions))
 
 
 def capacity_declared(step: Step, event: CapacityDeclared) -> None:

@@ -126,6 +126,8 @@ class Train(msgspec.Struct, kw_only=True):
     longest_gap: Duration = Duration(0)
     carried: dict[HostId, Reason] = {}
     """Units that missed their stop in this cycle, and why."""
+    held_back: dict[ComponentName, Reason] = {}
+    """Components that the last stop did not bring although they are due, since versions would not go together."""
     proofs: tuple[CycleProof, ...] = ()
     advice: tuple[str, ...] = ()
     """In observe: what the last stop would have done."""

@@ -135,13 +135,16 @@ def _due(step: Step, train: Train, units: tuple[HostId, ...]) -> tuple[dict[Host
     """What is due by unit, and the units that can't take part now, with why."""
     due: dict[HostId, list[Due]] = {}
     left_out: dict[HostId, Reason] = {}
+    train.held_back = {}
     for unit in units:
         host = step.state.hosts[unit]
         if host.state in (HostState.EXPECTED, HostState.OUT_FAILED):
             sentence = f"{unit} is {host.state.value}: {host.reason.sentence}"
             left_out[unit] = Reason(token=Token.UNIT_FAILED, sentence=sentence)
             continue
-        rows = list(due_on(step, host, train.spec.components))
+        rows, held_back = due_on(step, host, train.spec.components)
+        for held in held_back:
+            train.held_back[held.component] = held.reason
         if rows:
             due[unit] = rows
     if not train.spec.emergency:

@@ -28,6 +28,8 @@ from trainmaster.core.base.machine import Chapter, Machine
 from trainmaster.core.base.time import Instant
 
 MAINTENANCE: Final = Owner("policy:maintenance")
+VERSIONS: Final = Owner("policy:versions")
+"""Holds a unit whose versions do not go together; lifted at the end of the visit that mends it."""
 
 
 class VisitPhase(Enum):

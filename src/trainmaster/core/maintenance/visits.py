@@ -9,10 +9,10 @@ from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import after
 from trainmaster.core.effects import RebootHost, RunSteps
 from trainmaster.core.fleet import hosts
-from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.fleet.lifecycle import Hold, Host, HostState
 from trainmaster.core.maintenance import drains, running
 from trainmaster.core.maintenance.operation import REBOOT_DEADLINE, Operation, OperationState
-from trainmaster.core.maintenance.visit import MAINTENANCE, VISIT_MACHINE, Visit, VisitPhase
+from trainmaster.core.maintenance.visit import MAINTENANCE, VERSIONS, VISIT_MACHINE, Visit, VisitPhase
 from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.core.step import Step
 
@@ -334,7 +334,18 @@ def _return(step: Step, visit: Visit) -> None:
     move(step, visit, _P.RETURNING, "nobody needs it out any more")
     _release_lock(step, visit)
     host = step.state.hosts[visit.unit]
+    _check_versions(step, host)
     hosts.bring_back(step, host, MAINTENANCE, visit.tasks, "its maintenance is done")
+
+
+def _check_versions(step: Step, host: Host) -> None:
+    """A unit does not go back to production with versions that do not go together."""
+    broken = step.derived.planner.broken_rules(host.versions)
+    if broken:
+        told = "; ".join(rule.sentence for rule in broken)
+        hosts.hold(step, host, Hold(owner=VERSIONS, reason=told, since=step.now))
+    elif host.hold_of(VERSIONS) is not None:
+        hosts.lift(step, host, VERSIONS, "its versions go together again")
 
 
 def _passed(step: Step, visit: Visit) -> None:

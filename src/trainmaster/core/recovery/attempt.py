@@ -132,6 +132,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     id: AttemptId
     job: JobId
     cluster: ClusterId
+    stack: str = ""
+    """The versions that all its hosts share, as one word; see `Host.stack`."""
     state: AttemptState = AttemptState.PLACED
     since: Instant
     placed_at: Instant

@@ -33,6 +33,7 @@ def start(step: Step, job: Job, placement: Placement) -> Attempt:
         id=attempt_id(job.id, len(job.attempts) + 1),
         job=job.id,
         cluster=placement.cluster,
+        stack=placement.stack,
         since=step.now,
         placed_at=step.now,
         members=placement.members,

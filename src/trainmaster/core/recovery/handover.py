@@ -45,7 +45,7 @@ def serve(step: Step, attempt: Attempt) -> None:
     moving = len(draining_members(step, attempt)) if spec.on_drain == "move" else 0
     short = spec.spares + moving - len(attempt.spares)
     if short > 0:
-        add_spares(step, attempt, step.derived.free.nearest(attempt.cluster, short, without=attempt.unfit))
+        add_spares(step, attempt, step.derived.free.nearest(attempt.cluster, attempt.stack, short, attempt.unfit))
     if moving:
         _hand_over(step, attempt)
     elif attempt.state is AttemptState.RUNNING and attempt.handover is None:

@@ -299,7 +299,7 @@ def reform(step: Step, attempt: Attempt) -> None:
     lost = len(vacant)
     spares = [name for name in attempt.spares if by_name[name].is_usable()]
     if lost > len(spares):
-        more = step.derived.free.nearest(attempt.cluster, lost - len(spares))
+        more = step.derived.free.nearest(attempt.cluster, attempt.stack, lost - len(spares))
         add_spares(step, attempt, more)
         spares += more
     plan = next_membership(

@@ -1,9 +1,11 @@
-"""Where a gang goes, in its first form: all or nothing, within one cluster, close together.
+"""Where a gang goes, in its first form: all or nothing, within one cluster, on hosts that agree, close together.
 
-Take the pod with the fewest free hosts that holds the whole gang (large holes stay for large gangs); within it the
-racks with the most free hosts first (few racks, little traffic above them). If no pod is large enough, take pods from
-the fullest hole down. Spares come from what is left nearest: same pods first. The index keeps hosts by cluster, pod
-and rack, so a placement costs what it takes and the number of pods and racks it looks at, not the fleet.
+The hosts of an attempt agree on every component that is marked so; the versions of those make up a host's *stack*, one
+word, and hosts with equal words may share a job. Of the groups (cluster and stack) that hold the whole gang take the
+smallest. In it take the pod with the fewest free hosts that holds the gang (large holes stay for large gangs); within
+it the racks with the most free hosts first (few racks, little traffic above them). If no pod is large enough, take
+pods from the fullest hole down. Spares come from what is left nearest: same pods first. The index keeps hosts by group,
+pod and rack, so a placement costs what it takes and the number of pods and racks it looks at, not the fleet.
 """
 
 from collections.abc import Collection, Iterator
@@ -14,56 +16,66 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import HostSpec
 
 _Rack = dict[HostId, int]
+Group = tuple[ClusterId, str]
+"""A cluster and a stack: hosts that may share a job."""
+
+STACKS_TOLD = 3
 
 
 class Placement(Value):
     cluster: ClusterId
+    stack: str
     members: tuple[HostId, ...]
     """In rank order, which is the order of declaration."""
     spares: tuple[HostId, ...]
 
 
 class FreeIndex:
-    """Free hosts by cluster, pod and rack; host -> position of declaration."""
+    """Free hosts by cluster, stack, pod and rack; host -> position of declaration."""
 
     def __init__(self) -> None:
-        self._clusters: dict[ClusterId, dict[PodId, dict[RackId, _Rack]]] = {}
-        self._pod_counts: dict[tuple[ClusterId, PodId], int] = {}
-        self._counts: dict[ClusterId, int] = {}
-        self._where: dict[HostId, HostSpec] = {}
+        self._groups: dict[Group, dict[PodId, dict[RackId, _Rack]]] = {}
+        self._pod_counts: dict[tuple[Group, PodId], int] = {}
+        self._counts: dict[Group, int] = {}
+        self._where: dict[HostId, tuple[HostSpec, Group]] = {}
 
     def __contains__(self, host: HostId) -> bool:
         return host in self._where
 
-    def add(self, spec: HostSpec, position: int) -> None:
+    def add(self, spec: HostSpec, position: int, stack: str = "") -> None:
         assert spec.id not in self._where, spec.id
-        self._where[spec.id] = spec
-        self._clusters.setdefault(spec.cluster, {}).setdefault(spec.pod, {}).setdefault(spec.rack, {})[spec.id] = (
-            position
-        )
-        self._pod_counts[spec.cluster, spec.pod] = self._pod_counts.get((spec.cluster, spec.pod), 0) + 1
-        self._counts[spec.cluster] = self._counts.get(spec.cluster, 0) + 1
+        group = (spec.cluster, stack)
+        self._where[spec.id] = (spec, group)
+        self._groups.setdefault(group, {}).setdefault(spec.pod, {}).setdefault(spec.rack, {})[spec.id] = position
+        self._pod_counts[group, spec.pod] = self._pod_counts.get((group, spec.pod), 0) + 1
+        self._counts[group] = self._counts.get(group, 0) + 1
 
     def remove(self, host: HostId) -> None:
-        spec = self._where.pop(host)
-        racks = self._clusters[spec.cluster][spec.pod]
+        spec, group = self._where.pop(host)
+        racks = self._groups[group][spec.pod]
         del racks[spec.rack][host]
         if not racks[spec.rack]:
             del racks[spec.rack]
-        self._pod_counts[spec.cluster, spec.pod] -= 1
-        self._counts[spec.cluster] -= 1
-        assert self._counts[spec.cluster] >= 0, spec.cluster
+        self._pod_counts[group, spec.pod] -= 1
+        self._counts[group] -= 1
+        assert self._counts[group] >= 0, group
 
-    def count(self, cluster: ClusterId) -> int:
-        return self._counts.get(cluster, 0)
+    def count(self, cluster: ClusterId, stack: str) -> int:
+        """Free hosts of a cluster that have this stack."""
+        return self._counts.get((cluster, stack), 0)
 
     def counts(self) -> dict[ClusterId, int]:
-        return {cluster: count for cluster, count in sorted(self._counts.items()) if count}
+        """Free hosts by cluster, whatever their stacks."""
+        found: dict[ClusterId, int] = {}
+        for (cluster, _), count in sorted(self._counts.items()):
+            if count:
+                found[cluster] = found.get(cluster, 0) + count
+        return found
 
-    def nearest(self, cluster: ClusterId, wanted: int, without: Collection[HostId] = ()) -> list[HostId]:
-        """Up to `wanted` free hosts, close together, best first; none of `without`."""
+    def nearest(self, cluster: ClusterId, stack: str, wanted: int, without: Collection[HostId] = ()) -> list[HostId]:
+        """Up to `wanted` free hosts with this stack, close together, best first; none of `without`."""
         taken: list[HostId] = []
-        for host, _ in self._walk(cluster, wanted):
+        for host, _ in self._walk((cluster, stack), wanted):
             if len(taken) == wanted:
                 break
             if host not in without:
@@ -73,23 +85,28 @@ class FreeIndex:
     def place(self, hosts: int, spares: int) -> Placement | Reason:
         """A placement of a gang, or the reason why there is none."""
         assert hosts >= 1, hosts
-        fitting = [(count, cluster) for cluster, count in self.counts().items() if count >= hosts]
+        fitting = [(count, group) for group, count in self._counts.items() if count >= hosts]
         if not fitting:
             return self._refusal(hosts)
-        _, cluster = min(fitting)
+        _, group = min(fitting)
         found: list[tuple[HostId, int]] = []
-        for item in self._walk(cluster, hosts):
+        for item in self._walk(group, hosts):
             if len(found) == hosts + spares:
                 break
             found.append(item)
         members = sorted(found[:hosts], key=lambda item: item[1])
         return Placement(
-            cluster=cluster, members=tuple(host for host, _ in members), spares=tuple(host for host, _ in found[hosts:])
+            cluster=group[0],
+            stack=group[1],
+            members=tuple(host for host, _ in members),
+            spares=tuple(host for host, _ in found[hosts:]),
         )
 
     def _refusal(self, hosts: int) -> Reason:
         counts = self.counts()
         most = max(counts.values(), default=0)
+        if most >= hosts:
+            return self._mixed(hosts, min((-count, cluster) for cluster, count in counts.items())[1])
         sentence = f"wants {hosts} hosts in one cluster; the most that are free in one are {most}"
         return Reason(
             token=Token.NOT_ENOUGH_HOSTS,
@@ -97,13 +114,25 @@ class FreeIndex:
             numbers={"wanted": hosts, "free": most, "short": hosts - most},
         )
 
-    def _walk(self, cluster: ClusterId, wanted: int) -> Iterator[tuple[HostId, int]]:
-        """Free hosts of a cluster with their positions, in the order in which a gang of `wanted` takes them."""
-        pods = [(self._pod_counts[cluster, pod], pod) for pod in self._clusters.get(cluster, {})]
+    def _mixed(self, hosts: int, cluster: ClusterId) -> Reason:
+        """Enough hosts are free, but they do not agree."""
+        stacks = sorted((-count, stack) for (name, stack), count in self._counts.items() if name == cluster and count)
+        told = ", ".join(f"{-count} have {stack or 'no known versions'}" for count, stack in stacks[:STACKS_TOLD])
+        agree = -stacks[0][0]
+        sentence = f"wants {hosts} hosts that agree; of those that are free in {cluster} {told}"
+        return Reason(
+            token=Token.MIXED_VERSIONS,
+            sentence=sentence,
+            numbers={"wanted": hosts, "agree": agree, "stacks": len(stacks), "short": hosts - agree},
+        )
+
+    def _walk(self, group: Group, wanted: int) -> Iterator[tuple[HostId, int]]:
+        """Free hosts of a group with their positions, in the order in which a gang of `wanted` takes them."""
+        pods = [(self._pod_counts[group, pod], pod) for pod in self._groups.get(group, {})]
         fitting = sorted((count, pod) for count, pod in pods if count >= wanted)
         first = [fitting[0][1]] if fitting else []
         rest = [pod for count, pod in sorted(pods, key=lambda item: (-item[0], item[1])) if count and pod not in first]
         for pod in first + rest:
-            racks = self._clusters[cluster][pod].values()
+            racks = self._groups[group][pod].values()
             for rack in sorted(racks, key=lambda rack: (-len(rack), min(rack.values()))):
                 yield from sorted(rack.items(), key=lambda item: item[1])

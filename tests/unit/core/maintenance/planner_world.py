@@ -113,12 +113,15 @@ class PlannerWorld:
         assert broken(self.engine.state, self.engine._derived) == []
         restored = Engine.restore(self.engine.snapshot())
         assert restored.snapshot() == self.engine.snapshot()
-        sent = [part for effect in effects for _, part in parts(effect)]
-        for effect in sent:
+        for effect in [part for whole in effects for part in self.as_sent(whole)]:
             if self.hold(effect):
                 self.held.append(effect)
             else:
                 self.carry_out(effect)
+
+    def as_sent(self, effect: AnyEffect) -> list[AnyEffect]:
+        """Agents get their own part of an effect for a gang."""
+        return [part for _, part in parts(effect)]
 
     def carry_out(self, effect: AnyEffect, outcome: str = "", detail: str = "") -> None:
         numbers: dict[str, int | float | str] = {}
@@ -156,7 +159,7 @@ class PlannerWorld:
 
     def request(self, what: str, scope: str, version: str = "2", **more: object) -> OperationId:
         """`what` is a component (an upgrade) or a kind."""
-        is_component = CATALOGUE.component(what) is not None  # type: ignore[arg-type]
+        is_component = self.engine.state.maintenance.catalogue.component(what) is not None  # type: ignore[arg-type]
         names = {"component": what, "version": version} if is_component else {"kind": what}
         spec = OperationSpec(scope=tuple(scope.split(",")), **names, **more)  # type: ignore[arg-type]
         number = self.engine.state.maintenance.requested + 1

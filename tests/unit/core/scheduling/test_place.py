@@ -84,8 +84,8 @@ def test_what_was_removed_is_not_placed() -> None:
     free.remove(HostId("h1"))
     assert HostId("h1") not in free
     assert placed(free.place(1, 1)).members == ("h2",)
-    assert free.nearest(ClusterId("c"), 5) == ["h2"]
-    assert free.nearest(ClusterId("nowhere"), 5) == []
+    assert free.nearest(ClusterId("c"), "", 5) == ["h2"]
+    assert free.nearest(ClusterId("nowhere"), "", 5) == []
 
 
 Rows = list[tuple[int, int, int]]
