@@ -1,4 +1,8 @@
-"""The application: all routes, those of agents first because they are asked for most."""
+"""The application: all routes.
+
+A path without names in it is looked up; Starlette's table, which tries one pattern after the other below two layers of
+its own, has the rest. What agents ask for most is of the first kind, and this saves a third of what a report costs.
+"""
 
 from typing import Final
 
@@ -7,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
 
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import encode
@@ -36,13 +41,28 @@ ROUTES: Final[tuple[Route, ...]] = (
 )
 
 
-def build(service: Service, keys: Keys) -> Starlette:
+class Application:
+    """The ASGI application of a service."""
+
+    def __init__(self, service: Service, keys: Keys) -> None:
+        endpoints = [Endpoint(route, service, keys) for route in ROUTES]
+        rows = [StarletteRoute(one.route.path, one.__call__, methods=[one.route.method]) for one in endpoints]
+        handlers = {HTTPException: _refused, Exception: _failed}
+        self._table = Starlette(routes=rows, exception_handlers=handlers)  # type: ignore[arg-type]
+        self._known = {(one.route.method, one.route.path): one for one in endpoints if "{" not in one.route.path}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._known.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if endpoint is None:
+            await self._table(scope, receive, send)
+            return
+        answer = await endpoint(Request(scope, receive))
+        await answer(scope, receive, send)
+
+
+def build(service: Service, keys: Keys) -> Application:
     """The ASGI application of this service."""
-    rows = [
-        StarletteRoute(route.path, Endpoint(route, service, keys).__call__, methods=[route.method]) for route in ROUTES
-    ]
-    handlers = {HTTPException: _refused, Exception: _failed}
-    return Starlette(routes=rows, exception_handlers=handlers)  # type: ignore[arg-type]
+    return Application(service, keys)
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:

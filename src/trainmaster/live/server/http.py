@@ -84,7 +84,7 @@ def json_response(value: object, status: int = 200) -> Response:
 
 
 class Endpoint:
-    """What Starlette calls for a route."""
+    """What answers the requests of a route."""
 
     def __init__(self, route: Route, service: Service, keys: Keys) -> None:
         self.route, self.service, self.keys = route, service, keys
@@ -198,12 +198,12 @@ class Stream(Response):
                 logger.error("a stream to %s broke", scope.get("client"), exc_info=result)
 
     async def _send(self, start: dict[str, Any], send: Send) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(send(start), SEND_TIMEOUT_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await send(start)
             async for chunk in self._chunks:
-                await asyncio.wait_for(
-                    send({"type": "http.response.body", "body": chunk, "more_body": True}), SEND_TIMEOUT_S
-                )
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -45,7 +45,8 @@ class Link:
         yield _PING
         while not self._closed:
             try:
-                await asyncio.wait_for(self._news.wait(), PING_EVERY_S)
+                async with asyncio.timeout(PING_EVERY_S):  # unlike wait_for, it makes no task
+                    await self._news.wait()
             except TimeoutError:
                 yield _PING
                 continue

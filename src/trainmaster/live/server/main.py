@@ -96,6 +96,7 @@ def serve(
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(runtime, links, clock, settings, keys, listening, state_dir))
             runtime.save_snapshot()
+            logger.info("stopped; stored %d events in %d commits", runtime.stored_events, runtime.commits)
     finally:
         log.close()
 
@@ -117,6 +118,7 @@ async def _run(
             ws="none",
             lifespan="off",
             access_log=False,
+            proxy_headers=False,
             log_config=None,
             server_header=False,
             backlog=BACKLOG,

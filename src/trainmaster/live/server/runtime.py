@@ -73,6 +73,8 @@ class Runtime:
         self._registered: set[HostId] = set()
         """Hosts whose agent registered under this lease."""
         self._snapshot_index = 0
+        self.stored_events = self.commits = 0
+        """Since the start; for the server's own log."""
         self.watchers: list[Callable[[Sequence[Entry]], None]] = []
         self.engine: Decider
         self.reload()
@@ -137,6 +139,8 @@ class Runtime:
                     rejections=tuple(self._staged_rejections),
                 )
             )
+            self.stored_events += len(self._staged)
+            self.commits += 1
 
     def publish(self) -> None:
         """Acts on what has been stored: sends the effects and tells the watchers."""

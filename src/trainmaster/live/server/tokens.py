@@ -7,6 +7,7 @@ table of tokens and one host can't speak for another. Comparisons take the same 
 Rotation: remove a file below `tokens/` and restart; removing `secret` replaces the tokens of all hosts.
 """
 
+import functools
 import hashlib
 import hmac
 import os
@@ -35,6 +36,7 @@ def agent_token(secret: str, host: HostId) -> str:
     return f"{_AGENT}{host}.{_proof(secret, host)}"
 
 
+@functools.lru_cache(maxsize=1 << 16)  # each report and heartbeat asks for it
 def _proof(secret: str, host: str) -> str:
     return hmac.new(secret.encode(), f"agent:{host}".encode(), hashlib.sha256).hexdigest()
 
