@@ -1,0 +1,299 @@
+"""Simulated worker groups: what the ranks of an attempt do, seen from outside.
+
+A gang is the workers of one attempt in its newest epoch. It joins and restores, then trains until it is done, is asked
+to yield, or loses a host. Nothing happens in between: how far it is, and what a stop costs it, is computed from the
+instant at which it began to train. Periodic checkpoints are events only where something waits for one.
+
+All hosts of a gang answer at one time, and what they answer is told at once, so a change of a gang is a few timers
+however large it is. How long a request takes a gang is what it takes its slowest host.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.base.ids import AttemptId, HostId, JobId, Owner, job_of
+from trainmaster.core.base.seed import Stream
+from trainmaster.core.base.time import Duration, Instant, after
+from trainmaster.core.effects import (
+    AnyEffect,
+    AskWorkers,
+    LaunchWorkers,
+    PrepareAttempt,
+    ReleaseAttempt,
+    ReserveStore,
+    StopWorkers,
+)
+from trainmaster.core.events import EpochPhase, JobSubmitted
+from trainmaster.core.recovery.events import CheckpointPublished, EffectEnded, Failure, WorkerExited
+from trainmaster.core.scheduling.job import JobState
+from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, RestartBudget
+from trainmaster.twin.chance import Purpose
+from trainmaster.twin.kernel import Timer
+from trainmaster.twin.scenario import QUICK, SETTLING, JobClass
+
+if TYPE_CHECKING:
+    from trainmaster.twin.world import World
+
+PEOPLE: Final = Owner("person:twin")
+ECHO: Final = "Connection closed by peer"
+
+Part = PrepareAttempt | ReserveStore | LaunchWorkers | AskWorkers | StopWorkers | ReleaseAttempt
+
+
+class Gang:
+    """One job through all of its attempts."""
+
+    __slots__ = (
+        "attempt", "cause", "done", "epoch", "hosts", "job", "lost", "name", "shape", "since", "steps", "stopped_at",
+        "stream", "timer", "trains", "work",
+    )  # fmt: skip
+
+    def __init__(self, job: JobId, name: str, shape: JobClass, work: Duration, stream: Stream, now: Instant) -> None:
+        self.job, self.name, self.shape, self.work, self.stream = job, name, shape, work, stream
+        self.attempt = AttemptId("")
+        self.epoch = 0
+        self.hosts: tuple[HostId, ...] = ()
+        """Of the epoch that runs, in rank order."""
+        self.trains = False
+        self.since = now
+        """Since when it trains."""
+        self.done = 0
+        """Work that a checkpoint holds."""
+        self.steps = 0
+        self.stopped_at = now
+        """Since when it does not train."""
+        self.cause = "start"
+        self.lost = 0
+        """Work of the epoch before that no checkpoint held."""
+        self.timer: Timer | None = None
+
+
+class Gangs:
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.by_job: dict[JobId, Gang] = {}
+        self.interruptions: dict[str, dict[str, int]] = {}
+        """By job, then by cause: how often it stood still."""
+        self.lost_gpu_us: dict[str, int] = {}
+        """By cause: GPU time in which a job stood still, or did what it had done before."""
+        self.jobs_ended: dict[str, int] = {}
+        self.trained_gpu_us = 0
+        self._numbers: dict[str, int] = {}
+        self._work = Purpose(world.scenario.seed, "jobs")
+        self._gpus = max((host.gpus for host in world.scenario.fleet.hosts), default=0) or 1
+        self._told: set[AttemptId] = set()
+        """Attempts whose next checkpoint is an event, since a visit waits for it."""
+
+    def start(self) -> None:
+        for shape in self.world.scenario.jobs:
+            for number in range(shape.count):
+                self.world.kernel.after(SETTLING + number, self._submit, shape)
+
+    def _submit(self, shape: JobClass) -> None:
+        world = self.world
+        number = self._numbers[shape.name] = self._numbers.get(shape.name, 0) + 1
+        name = f"{shape.name}-{number}"
+        stream = self._work.stream(name)
+        work = max(world.law(shape.work).draw(stream), shape.step)
+        contract = MaintenanceContract(
+            notice=shape.notice,
+            checkpoint_wait=shape.checkpoint_wait,
+            wait_for_end=shape.wait_for_end,
+            expected_duration=work if shape.wait_for_end else None,
+        )
+        spec = JobSpec(
+            name=name,
+            command=("python", "train.py"),
+            hosts=shape.hosts,
+            spares=shape.spares,
+            priority=shape.priority,
+            checkpoint=CheckpointPolicy(directory="/checkpoints"),
+            restart=RestartBudget(max_restarts=1000),
+            contract=contract,
+            yield_deadline=Duration(10 * (shape.step + shape.save)),
+        )
+        job = JobId(f"job-{len(world.engine.state.jobs) + 1}")
+        self.by_job[job] = Gang(job, name, shape, work, stream, world.kernel.now)
+        world.submit(JobSubmitted(at=world.kernel.now, spec=spec, by=PEOPLE))
+
+    # --- what the engine asks of gangs
+
+    def deliver(self, effects: tuple[AnyEffect, ...]) -> None:
+        """Sets one timer for all hosts that are asked the same."""
+        groups: dict[tuple[type, AttemptId], list[Part]] = {}
+        for effect in effects:
+            if isinstance(effect, Part):
+                groups.setdefault((type(effect), effect.attempt), []).append(effect)
+        for (kind, attempt), parts in groups.items():
+            gang = self.by_job[job_of(attempt)]
+            wait: int = QUICK
+            if kind is PrepareAttempt:
+                wait = gang.shape.prepare
+            elif kind is LaunchWorkers:
+                gang.attempt, gang.epoch = attempt, parts[0].epoch  # type: ignore[union-attr]
+                gang.hosts = tuple(part.host for part in parts)
+                wait = gang.shape.launch
+            elif kind is AskWorkers:
+                wait = QUICK + gang.stream.integer(gang.shape.step) + gang.shape.save
+                self.world.kernel.after(wait, self._yielded, (gang, parts[0].epoch))  # type: ignore[union-attr]
+                wait = QUICK
+            self.world.kernel.after(wait, self._carried_out, (gang, parts))
+        if self._noticed():
+            self._tell_checkpoints()
+
+    def _carried_out(self, told: tuple[Gang, list[Part]]) -> None:
+        gang, parts = told
+        first = parts[0]
+        numbers: dict[str, int | float | str] = {"port": 20_000} if isinstance(first, ReserveStore) else {}
+        units, pending = self.world.units, self.world.engine.state.pending
+        for part in parts:
+            if units[part.host].up and part.id in pending:
+                event = EffectEnded(
+                    at=self.world.kernel.now, host=part.host, effect=part.id, outcome="done", numbers=numbers
+                )
+                self.world.submit(event)
+        if isinstance(first, LaunchWorkers) and self._is_present(gang, first.attempt, first.epoch):
+            if all(units[host].up for host in gang.hosts):
+                gang.timer = self.world.kernel.after(gang.shape.restore, self._trains, gang)
+
+    def _is_present(self, gang: Gang, attempt: AttemptId, epoch: int) -> bool:
+        return gang.attempt == attempt and gang.epoch == epoch and bool(gang.hosts)
+
+    # --- the life of a gang
+
+    def _trains(self, gang: Gang) -> None:
+        gang.trains, gang.since = True, self.world.kernel.now
+        self._lose(gang, gang.since - gang.stopped_at + gang.lost)
+        gang.lost = 0
+        rest = gang.work - gang.done
+        saves = rest // gang.shape.checkpoint_every
+        gang.timer = self.world.kernel.after(max(rest + saves * gang.shape.save, 1), self._finished, gang)
+        for phase in (Phase.ATTACHED, Phase.TRAINING):
+            if gang.hosts:
+                self._phase(gang, phase)
+
+    def _phase(self, gang: Gang, phase: Phase) -> None:
+        now = self.world.kernel.now
+        self.world.submit(
+            EpochPhase(
+                at=now, host=gang.hosts[0], attempt=gang.attempt, epoch=gang.epoch, phase=phase, step=gang.steps
+            )
+        )
+
+    def _lose(self, gang: Gang, duration: int) -> None:
+        gpus = len(gang.hosts or (1,)) * self._gpus
+        self.lost_gpu_us[gang.cause] = self.lost_gpu_us.get(gang.cause, 0) + duration * gpus
+
+    def _stop(self, gang: Gang, cause: str, saved: bool) -> tuple[HostId, ...]:
+        """The ranks leave, with all they did (`saved`) or with what the last periodic checkpoint has."""
+        hosts, now = gang.hosts, self.world.kernel.now
+        if gang.timer is not None:
+            self.world.kernel.cancel(gang.timer)
+            gang.timer = None
+        if gang.trains:
+            trained = now - gang.since
+            every, save = gang.shape.checkpoint_every, gang.shape.save
+            rounds, rest = divmod(trained, every + save)
+            held = rounds * every
+            gang.lost = 0 if saved else min(rest, every)
+            gang.done += held + (rest if saved else 0)
+            self.trained_gpu_us += (held + (rest if saved else 0)) * len(hosts) * self._gpus
+            self._lose_save(gang, rounds * save)
+            gang.steps = gang.done // gang.shape.step
+            gang.stopped_at, gang.cause = now, cause
+            row = self.interruptions.setdefault(gang.name, {})
+            row[cause] = row.get(cause, 0) + 1
+        gang.trains, gang.hosts = False, ()
+        return hosts
+
+    def _lose_save(self, gang: Gang, duration: int) -> None:
+        self.lost_gpu_us["save"] = self.lost_gpu_us.get("save", 0) + duration * len(gang.hosts) * self._gpus
+
+    def _yielded(self, told: tuple[Gang, int]) -> None:
+        """The ranks have agreed on a step, saved, and left."""
+        gang, epoch = told
+        if not gang.trains or gang.epoch != epoch:
+            return
+        hosts = self._stop(gang, "hand-over", saved=True)
+        self._publish(gang, hosts)
+        self._exited(gang, hosts, "yielded")
+
+    def _finished(self, gang: Gang) -> None:
+        hosts = self._stop(gang, "finished", saved=True)
+        del self.interruptions[gang.name]["finished"]
+        self._publish(gang, hosts)
+        self._exited(gang, hosts, "finished")
+        self._ended(gang)
+
+    def _ended(self, gang: Gang) -> None:
+        state = self.world.engine.state.jobs[gang.job].state
+        assert state in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED), (gang.job, state)
+        self.jobs_ended[state.value] = self.jobs_ended.get(state.value, 0) + 1
+        del self.by_job[gang.job]
+        self.world.kernel.after(QUICK, self._submit, gang.shape)
+
+    def host_died(self, host: HostId) -> None:
+        """Peers of a dead host fail a moment later: their connections break."""
+        allocation = self.world.engine.state.hosts[host].allocation
+        gang = self.by_job.get(job_of(allocation)) if allocation is not None else None
+        if gang is None or host not in gang.hosts:
+            return
+        hosts = self._stop(gang, "host-lost", saved=False)
+        self._exited(gang, tuple(name for name in hosts if name != host), "failed")
+        if self.world.engine.state.jobs[gang.job].state is JobState.FAILED:
+            self._ended(gang)
+
+    def _publish(self, gang: Gang, hosts: tuple[HostId, ...]) -> None:
+        now = self.world.kernel.now
+        self.world.submit(
+            CheckpointPublished(at=now, host=hosts[0], attempt=gang.attempt, epoch=gang.epoch, step=gang.steps)
+        )
+
+    def _exited(self, gang: Gang, hosts: tuple[HostId, ...], how: str) -> None:
+        now = self.world.kernel.now
+        failure = Failure(at=now, exception="RuntimeError", message=ECHO) if how == "failed" else None
+        phase = {"finished": Phase.FINISHED, "yielded": Phase.YIELDED}.get(how, Phase.TRAINING)
+        members = self.world.engine.state.attempts[gang.attempt].members
+        places = {name: place for place, name in enumerate(members)}
+        for host in hosts:
+            if host not in places:
+                continue
+            self.world.submit(
+                WorkerExited(
+                    at=now,
+                    host=host,
+                    attempt=gang.attempt,
+                    epoch=gang.epoch,
+                    rank=places[host],
+                    how=how,  # type: ignore[arg-type]
+                    exit_code=1 if how == "failed" else 0,
+                    signal=None,
+                    attached=True,
+                    phase=phase,
+                    step=gang.steps,
+                    step_at=now,
+                    save_s=0.0,
+                    failure=failure,
+                )
+            )
+
+    # --- checkpoints that somebody waits for
+
+    def _noticed(self) -> bool:
+        return bool(self.world.engine._derived.planner.noticed)
+
+    def _tell_checkpoints(self) -> None:
+        for attempt in self.world.engine._derived.planner.noticed.keys() - self._told:
+            gang = self.by_job.get(job_of(attempt))
+            if gang is None or not gang.trains or gang.attempt != attempt:
+                continue
+            self._told.add(attempt)
+            period = gang.shape.checkpoint_every + gang.shape.save
+            rounds = (self.world.kernel.now - gang.since) // period + 1
+            self.world.kernel.at(after(gang.since, rounds * period), self._periodic, (gang, gang.epoch))
+
+    def _periodic(self, told: tuple[Gang, int]) -> None:
+        gang, epoch = told
+        self._told.discard(gang.attempt)
+        if gang.trains and gang.epoch == epoch:
+            self._publish(gang, gang.hosts)

@@ -1,0 +1,191 @@
+"""What a simulated run tells: figures for people and programs. All of it is simulated, and says so."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trainmaster.core.base.time import HOUR, in_seconds
+from trainmaster.core.base.value import Value
+
+if TYPE_CHECKING:
+    from trainmaster.twin.run import Run
+
+
+class Cost(msgspec.Struct):
+    """Mutable count of events of a type, and what the engine took for them."""
+
+    events: int = 0
+    ns: int = 0
+
+
+class Sample(Value):
+    """The fleet at an instant."""
+
+    at_s: float
+    books: dict[str, tuple[int, int, int, int]]
+    """Units by book: in service and not promised, promised or leaving, out planned, out failed."""
+    operations: int
+    """That have not ended."""
+    queued_jobs: int
+    training_hosts: int
+
+
+class EventCost(Value):
+    events: int
+    us_each: float | None
+    """Microseconds of the engine; None: not measured."""
+
+
+class Wait(Value):
+    operations: float
+    """Average number that waits."""
+    hours: float
+
+
+class Watched(Value):
+    """What was watched, how often, and what it cost."""
+
+    events: int
+    """Looked at one by one, incrementally."""
+    whole_states: int
+    whole_state_s: float
+
+
+class RunReport(Value):
+    simulated: bool = True
+    """Never a measurement of a real fleet."""
+    scenario: str
+    seed: int
+    simulated_s: float
+    wall_s: float
+    cpu_s: float
+    peak_memory_mib: int
+    events: int
+    us_per_event: float
+    """Everything: world, engine, watchers."""
+    events_by_type: dict[str, EventCost]
+    operations_requested: int
+    operations_done: int
+    operations_by_outcome: dict[str, int]
+    operations_by_kind: dict[str, dict[str, int]]
+    """Kind, then outcome; upgrades of all components are one kind."""
+    operations_by_source: dict[str, int]
+    scope_widths: dict[str, int]
+    disruptive: int
+    wide: int
+    kinds: int
+    components: int
+    left_out: tuple[str, ...]
+    """Kinds and components whose work could never be allowed in this fleet."""
+    unfinished: int
+    oldest_unfinished_h: float
+    invariants_broken: int
+    broken: tuple[str, ...]
+    watched: Watched
+    hosts_visited: int
+    visits: int
+    hosts_missed: int
+    """Compute hosts without a visit that ended in a return."""
+    failures: dict[str, int]
+    jobs: dict[str, int]
+    """By how they ended; `live` have not."""
+    interruptions: dict[str, int]
+    interruptions_by_job: dict[str, dict[str, int]]
+    """Job, then cause: planned hand-overs and lost hosts."""
+    lost_gpu_s_by_cause: dict[str, int]
+    trained_gpu_s: int
+    waits_by_reason: dict[str, Wait]
+    """By samples at even times."""
+    samples: tuple[Sample, ...]
+    log_hash: str
+
+
+def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) -> RunReport:
+    """The report of a run that has ended."""
+    world, requests, watcher = run.world, run.requests, run.watcher
+    maintenance = world.engine.state.maintenance
+    compute = [host.id for host in run.scenario.fleet.hosts if host.kind == "compute"]
+    live = maintenance.operations.values()
+    now = world.kernel.now
+    events = sum(cost.events for cost in run.costs.values())
+    outcomes = {key: count for key, count in maintenance.counts.items() if "/" not in key}
+    return RunReport(
+        scenario=run.scenario.name,
+        seed=run.scenario.seed,
+        simulated_s=run.simulated_s(),
+        wall_s=round(wall_s, 3),
+        cpu_s=round(cpu_s, 3),
+        peak_memory_mib=peak_mib,
+        events=events,
+        us_per_event=round(cpu_s * 1e6 / max(events, 1), 2),
+        events_by_type=_events(run),
+        operations_requested=maintenance.requested,
+        operations_done=outcomes.get("done", 0),
+        operations_by_outcome=outcomes,
+        operations_by_kind=_by_kind(maintenance.counts),
+        operations_by_source=dict(world.requested_by),
+        scope_widths=dict(requests.widths),
+        disruptive=requests.requested["disruptive"],
+        wide=requests.requested["wide"],
+        kinds=len(run.scenario.catalogue.kinds),
+        components=len(run.scenario.catalogue.components),
+        left_out=requests.left_out,
+        unfinished=len(live),
+        oldest_unfinished_h=round(max((now - one.requested_at for one in live), default=0) / HOUR, 2),
+        invariants_broken=watcher.count if watcher is not None else 0,
+        broken=tuple(watcher.found) if watcher is not None else (),
+        watched=Watched(
+            events=watcher.events if watcher is not None else 0,
+            whole_states=watcher.whole if watcher is not None else 0,
+            whole_state_s=round(watcher.whole_s, 3) if watcher is not None else 0.0,
+        ),
+        hosts_visited=sum(1 for host in compute if maintenance.visited.get(host)),
+        visits=sum(maintenance.visited.values()),
+        hosts_missed=sum(1 for host in compute if not maintenance.visited.get(host)),
+        failures=dict(world.counts),
+        jobs=world.gangs.jobs_ended | {"live": len(world.gangs.by_job)},
+        interruptions=_sums(world.gangs.interruptions),
+        interruptions_by_job={job: row for job, row in world.gangs.interruptions.items() if row},
+        lost_gpu_s_by_cause={cause: lost // 1_000_000 for cause, lost in world.gangs.lost_gpu_us.items()},
+        trained_gpu_s=world.gangs.trained_gpu_us // 1_000_000,
+        waits_by_reason=_waits(run),
+        samples=tuple(run.samples),
+        log_hash=digest,
+    )
+
+
+def _events(run: "Run") -> dict[str, EventCost]:
+    profiled = run.options.profiled
+    rows = sorted(run.costs.items(), key=lambda row: -row[1].events)
+    return {
+        name: EventCost(
+            events=cost.events, us_each=round(cost.ns / cost.events / 1000, 2) if profiled and cost.events else None
+        )
+        for name, cost in rows
+    }
+
+
+def _by_kind(counts: dict[str, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for key, count in sorted(counts.items()):
+        kind, slash, outcome = key.partition("/")
+        if slash:
+            found.setdefault(kind, {})[outcome] = count
+    return found
+
+
+def _sums(rows: dict[str, dict[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for row in rows.values():
+        for cause, count in row.items():
+            sums[cause] = sums.get(cause, 0) + count
+    return sums
+
+
+def _waits(run: "Run") -> dict[str, Wait]:
+    samples = max(len(run.samples), 1)
+    hours = in_seconds(run.scenario.duration) / 3600 / samples
+    rows = sorted(run.waits.items(), key=lambda row: -row[1])
+    return {
+        token: Wait(operations=round(count / samples, 3), hours=round(count * hours, 2)) for token, count in rows
+    }

@@ -1,0 +1,117 @@
+"""A run of a scenario: builds the world, lets time pass, watches, measures, reports.
+
+Wall time is measured here and nowhere else in the twin; it goes into the report and decides nothing.
+"""
+
+import resource
+from collections.abc import Callable
+from hashlib import blake2b
+from time import perf_counter, perf_counter_ns, process_time
+from typing import Final
+
+from trainmaster.core.base.time import Duration, Instant, after, in_seconds
+from trainmaster.core.base.value import Value, encode
+from trainmaster.core.effects import AnyEffect
+from trainmaster.core.events import AnyEvent
+from trainmaster.twin.report import Cost, RunReport, Sample, make
+from trainmaster.twin.requests import Requests
+from trainmaster.twin.scenario import Scenario
+from trainmaster.twin.watch import Watcher
+from trainmaster.twin.world import START, World
+
+SAMPLES: Final = 240
+WHOLE_EVERY: Final = 50_000
+
+
+class Options(Value):
+    whole_every: int = WHOLE_EVERY
+    """The whole state is looked at after so many events; 0: nothing is watched at all."""
+    hashed: bool = False
+    """A hash over all events, to compare two runs."""
+    profiled: bool = False
+    """Time by type of event."""
+
+
+class Run:
+    def __init__(
+        self, scenario: Scenario, options: Options = Options(), told: Callable[[float, "Run"], None] | None = None
+    ) -> None:
+        """`told` is called now and then with the part that is done."""
+        self.scenario, self.options, self.told = scenario, options, told
+        self.world = World(scenario)
+        self.requests = Requests(self.world)
+        self.watcher = Watcher(self.world, options.whole_every) if options.whole_every else None
+        if self.watcher is not None:
+            self.world.watch = self.watcher.watch
+        self.samples: list[Sample] = []
+        self.costs: dict[str, Cost] = {}
+        self.waits: dict[str, int] = {}
+        self._hash = blake2b(digest_size=16)
+        self._gap = Duration(max(scenario.duration // SAMPLES, 1))
+        self._end = after(START, scenario.duration)
+        self._measure()
+
+    def run(self) -> RunReport:
+        wall, cpu = perf_counter(), process_time()
+        self.world.start()
+        self.requests.start()
+        self.world.kernel.after(self._gap, self._sample, None)
+        self.world.kernel.run(self._end)
+        if self.watcher is not None:
+            self.watcher.look()
+        wall, cpu = perf_counter() - wall, process_time() - cpu
+        digest = self._hash.hexdigest() if self.options.hashed else ""
+        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        return make(self, wall, cpu, digest, peak_mib)
+
+    def simulated_s(self) -> float:
+        return in_seconds(self.world.kernel.now - START)
+
+    def _sample(self, _: None) -> None:
+        engine = self.world.engine
+        account = engine._derived.planner.ledger.account()
+        operations = engine.state.maintenance.operations
+        for operation in operations.values():
+            if operation.reason is not None:
+                token = operation.reason.token.value
+                self.waits[token] = self.waits.get(token, 0) + 1
+        books = {
+            book.name: (book.in_service - book.promised, book.promised, book.out_planned, book.out_failed)
+            for book in account.books
+        }
+        self.samples.append(
+            Sample(
+                at_s=self.simulated_s(),
+                books=books,
+                operations=len(operations),
+                queued_jobs=len(engine.state.queue),
+                training_hosts=sum(len(gang.hosts) for gang in self.world.gangs.by_job.values() if gang.trains),
+            )
+        )
+        if self.told is not None:
+            self.told((self.world.kernel.now - START) / self.scenario.duration, self)
+        following = Instant(self.world.kernel.now + self._gap)
+        if following <= self._end:
+            self.world.kernel.at(following, self._sample, None)
+
+    def _measure(self) -> None:
+        """Puts what counts, times and hashes events between world and engine."""
+        handle, costs, profiled, hashed = self.world.engine.handle, self.costs, self.options.profiled, self._hash
+        hashes = self.options.hashed
+
+        def counted(event: AnyEvent) -> tuple[AnyEffect, ...]:
+            name = type(event).__name__
+            cost = costs.get(name)
+            if cost is None:
+                cost = costs[name] = Cost()
+            cost.events += 1
+            if hashes:
+                hashed.update(encode(event))
+            if not profiled:
+                return handle(event)
+            start = perf_counter_ns()
+            effects = handle(event)
+            cost.ns += perf_counter_ns() - start
+            return effects
+
+        self.world.handle = counted

@@ -1,0 +1,292 @@
+"""The simulated side of the engine: hosts that carry out what it asks, at simulated times.
+
+`World.submit` is the only door to the engine: it applies an event, looks at what the engine wants done, and sets timers
+for the answers. The engine is the one that runs live; it knows nothing of the twin. What is left out is what would not
+change a decision: heartbeats, training steps, the closing and opening of connections within a reboot.
+
+A world has hosts (here), gangs (`gangs.py`), and sources of requests (`requests.py`). Each draws from streams of its
+own, by purpose and entity, so a further job, or another operation, does not move a failure.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from trainmaster.core.base.ids import BootId, HostId, Owner, SessionId
+from trainmaster.core.base.seed import Stream
+from trainmaster.core.base.time import MILLISECOND, MINUTE, Duration, Instant
+from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
+from trainmaster.core.engine import Engine
+from trainmaster.core.events import (
+    AgentDisconnected,
+    AgentRegistered,
+    AnyEvent,
+    CapacityDeclared,
+    CatalogueDeclared,
+    EffectEnded,
+    FleetDeclared,
+    LeaseTaken,
+    OperationRequested,
+    TimePassed,
+)
+from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.maintenance.capacity import counted
+from trainmaster.core.maintenance.catalogue import Component, Kind, Priority, Spread
+from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.maintenance.scope import ResourceIndex, Scope
+from trainmaster.core.recovery.events import Outcome
+from trainmaster.twin.chance import REPAIR, Lognormal, Poisson, Purpose
+from trainmaster.twin.gangs import Gangs
+from trainmaster.twin.kernel import Kernel
+from trainmaster.twin.scenario import Scenario
+
+START: Final = Instant(1_767_225_600_000_000)
+"""2026-01-01 00:00 UTC: a date that nobody takes for today's."""
+
+WORLD: Final = Owner("policy:twin")
+CHECKED: Final = Duration(10 * MINUTE)
+"""From a repair's end by hand until its operation has looked at the host, where the catalogue has no kind for it."""
+
+NEVER: Final = Instant(1 << 62)
+NO_NUMBERS: Final[dict[str, int | float | str]] = {}
+
+
+class Unit:
+    """A simulated unit."""
+
+    __slots__ = ("boot", "id", "repaired", "stream", "up")
+
+    def __init__(self, name: HostId, stream: Stream) -> None:
+        self.id = name
+        self.up = False
+        self.boot = 0
+        self.repaired = False
+        """It comes back from a repair that needed hands."""
+        self.stream = stream
+
+
+class World:
+    """One history. `watch(event, effects)` is called after every event."""
+
+    def __init__(
+        self, scenario: Scenario, watch: Callable[[AnyEvent, tuple[AnyEffect, ...]], None] | None = None
+    ) -> None:
+        self.scenario = scenario
+        self.kernel = Kernel(START)
+        self.engine = Engine()
+        self.watch = watch
+        self.handle: Callable[[AnyEvent], tuple[AnyEffect, ...]] = self.engine.handle
+        """May be replaced by one that measures."""
+        self.units: dict[HostId, Unit] = {}
+        self.counts: dict[str, int] = {"failures": 0, "reboots": 0, "repairs": 0, "lost-in-reboot": 0}
+        self.requested_by: dict[str, int] = {}
+        self._armed = NEVER
+        self._laws: dict[Spread, Lognormal] = {}
+        self.works = _works(scenario)
+        self._repair_kind = next((kind for kind in scenario.catalogue.kinds if kind.repairs), None)
+        self.counted = tuple(counted(host) for host in scenario.fleet.hosts)
+        self._index = ResourceIndex()
+        for host in scenario.fleet.hosts:
+            self._index.add(host)
+        self._boot, self._verify = self.law(scenario.failures.boot), self.law(scenario.failures.verify)
+        self._steps_chance = Purpose(scenario.seed, "steps")
+        self._failure_streams: dict[HostId, Stream] = {}
+        self.gangs = Gangs(self)
+        self._answers: dict[type, Callable[[Any], None]] = {
+            VerifyHost: self._verify_host,
+            RunSteps: self._run_steps,
+            RebootHost: self._reboot,
+        }
+
+    # --- time and events
+
+    def start(self) -> None:
+        """Declares everything and powers all units on."""
+        now, scenario = self.kernel.now, self.scenario
+        self.submit(LeaseTaken(at=now, lease=1, by=WORLD))
+        self.submit(CatalogueDeclared(at=now, catalogue=scenario.catalogue, by=WORLD))
+        self.submit(FleetDeclared(at=now, hosts=scenario.fleet.hosts, by=WORLD))
+        self.submit(CapacityDeclared(at=now, capacity=scenario.capacity, by=WORLD))
+        failures = Purpose(scenario.seed, "failures")
+        for place, spec in enumerate(scenario.fleet.hosts):
+            unit = self.units[spec.id] = Unit(spec.id, self._steps_chance.stream(spec.id))
+            self.kernel.after(place * MILLISECOND, self._power_on, unit)
+            if spec.kind == "compute" and scenario.failures.per_thousand_host_days > 0:
+                self._failure_streams[spec.id] = failures.stream(spec.id)
+                self._plan_failure(unit)
+        self.gangs.start()
+
+    def submit(self, event: AnyEvent) -> None:
+        effects = self.handle(event)
+        for effect in effects:
+            answer = self._answers.get(type(effect))
+            if answer is not None:
+                answer(effect)
+        if effects:
+            self.gangs.deliver(effects)
+        if self.watch is not None:
+            self.watch(event, effects)
+        due = self.engine.next_wake()
+        if due is not None and due < self._armed:
+            self._armed = max(due, self.kernel.now)
+            self.kernel.at(self._armed, self._wake, self._armed, 1)
+
+    def _wake(self, armed: Instant) -> None:
+        if armed != self._armed:
+            return
+        self._armed = NEVER
+        due = self.engine.next_wake()
+        if due is not None and due <= self.kernel.now:
+            self.submit(TimePassed(at=self.kernel.now))
+        elif due is not None:
+            self._armed = due
+            self.kernel.at(due, self._wake, due, 1)
+
+    def law(self, spread: Spread) -> Lognormal:
+        law = self._laws.get(spread)
+        if law is None:
+            law = Lognormal(median=spread.median, p90=spread.p90, limit=spread.limit)
+            self._laws[spread] = law
+        return law
+
+    def units_of(self, scope: tuple[str, ...]) -> tuple[HostId, ...]:
+        """The units of an operation's resources, by an index of the world's own."""
+        found = self._index.resolve(scope)
+        assert isinstance(found, Scope), scope
+        return self._index.scope_units(found)
+
+    # --- what agents do
+
+    def answer(self, effect: AnyEffect, outcome: Outcome = "done", detail: str = "") -> None:
+        self.submit(
+            EffectEnded(
+                at=self.kernel.now,
+                host=effect.host,
+                effect=effect.id,
+                outcome=outcome,
+                detail=detail,
+                numbers=NO_NUMBERS,
+            )
+        )
+
+    def _verify_host(self, effect: VerifyHost) -> None:
+        unit = self.units[effect.host]
+        self.kernel.after(self._verify.draw(unit.stream), self._verified, (effect, unit.boot))
+
+    def _verified(self, told: tuple[VerifyHost, int]) -> None:
+        effect, boot = told
+        unit = self.units[effect.host]
+        if unit.up and unit.boot == boot:
+            self.answer(effect)
+
+    def _run_steps(self, effect: RunSteps) -> None:
+        unit = self.units[effect.host]
+        operation = self.engine.state.maintenance.operations[effect.operation]
+        stream = unit.stream
+        took = self.law(self.works[operation.spec.kind, operation.spec.component].duration).draw(stream)
+        if effect.leg != "apply":
+            took = Duration(took // 8)
+        fails = effect.leg == "apply" and stream.uniform() < self.scenario.operations.fails
+        self.kernel.after(took, self._steps_ended, (effect, unit, unit.boot, fails))
+
+    def _steps_ended(self, told: tuple[RunSteps, Unit, int, bool]) -> None:
+        effect, unit, boot, fails = told
+        if not unit.up or unit.boot != boot:
+            return
+        observe = effect.observe
+        numbers = NO_NUMBERS
+        if observe is not None:
+            numbers = {"version": "broken" if fails else observe.wanted}
+        self.submit(
+            EffectEnded(
+                at=self.kernel.now,
+                host=unit.id,
+                effect=effect.id,
+                outcome="failed" if fails else "done",
+                detail="the step ended with 1" if fails else "",
+                numbers=numbers,
+            )
+        )
+
+    def _reboot(self, effect: RebootHost) -> None:
+        unit = self.units[effect.host]
+        unit.up = False
+        self.counts["reboots"] += 1
+        if unit.stream.uniform() < self.scenario.operations.boot_fails:
+            self.counts["lost-in-reboot"] += 1
+            self._to_repair(unit)
+            return
+        self.kernel.after(self._boot.draw(unit.stream), self._power_on, unit)
+
+    def _power_on(self, unit: Unit) -> None:
+        """The agent registers, and takes up what was asked of the unit and has outlived its boot."""
+        if unit.up:
+            return
+        unit.up = True
+        unit.boot += 1
+        self.submit(
+            AgentRegistered(
+                at=self.kernel.now,
+                host=unit.id,
+                session=SessionId(f"s{unit.boot}"),
+                boot=BootId(f"b{unit.boot}"),
+                address=unit.id,
+                attempts=(),
+            )
+        )
+        for effect in self.engine.pending(unit.id):
+            if isinstance(effect, RunSteps):
+                self._run_steps(effect)
+            elif isinstance(effect, RebootHost):
+                self.answer(effect)
+
+    # --- failures and repairs
+
+    def _plan_failure(self, unit: Unit) -> None:
+        stream = self._failure_streams[unit.id]
+        law = Poisson.of_nodes(self.scenario.failures.per_thousand_host_days)
+        self.kernel.at(law.following(stream, self.kernel.now), self._fail, unit)
+
+    def _fail(self, unit: Unit) -> None:
+        """The host goes down, unless it is down already: then the failure is a part of what it is down for."""
+        stream = self._failure_streams[unit.id]
+        by_reboot = stream.uniform() < self.scenario.failures.reboot_share
+        away = self._boot.draw(stream) if by_reboot else REPAIR.draw(stream)
+        self._plan_failure(unit)
+        if not unit.up:
+            return
+        self.counts["failures"] += 1
+        unit.up = False
+        unit.repaired = not by_reboot
+        session = SessionId(f"s{unit.boot}")
+        self.submit(AgentDisconnected(at=self.kernel.now, host=unit.id, session=session))
+        self.gangs.host_died(unit.id)
+        self.kernel.after(max(away, MINUTE), self._mended, unit)
+
+    def _to_repair(self, unit: Unit) -> None:
+        unit.repaired = True
+        self.kernel.after(max(REPAIR.draw(unit.stream), MINUTE), self._mended, unit)
+
+    def _mended(self, unit: Unit) -> None:
+        """Hands or a reboot have mended it. After hands the repair's own operation looks it over before it returns."""
+        if unit.up:
+            return
+        host = self.engine.state.hosts[unit.id]
+        if unit.repaired and self._repair_kind is not None and host.state is HostState.OUT_FAILED:
+            self.counts["repairs"] += 1
+            self.request(
+                OperationSpec(
+                    kind=self._repair_kind.name, scope=(f"host/{unit.id}",), priority=Priority.REPAIR, reason="failed"
+                ),
+                "repairs",
+            )
+        unit.repaired = False
+        self._power_on(unit)
+
+    def request(self, spec: OperationSpec, source: str) -> None:
+        self.requested_by[source] = self.requested_by.get(source, 0) + 1
+        self.submit(OperationRequested(at=self.kernel.now, spec=spec, by=WORLD))
+
+
+def _works(scenario: Scenario) -> dict[tuple[str, str], Component | Kind]:
+    works: dict[tuple[str, str], Component | Kind] = {(kind.name, ""): kind for kind in scenario.catalogue.kinds}
+    return works | {("upgrade", component.name): component for component in scenario.catalogue.components}
