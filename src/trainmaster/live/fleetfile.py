@@ -24,6 +24,10 @@
     heartbeat_s = 1.0              # time between two heartbeats
     reboot_s = 5.0                 # how long a local host takes to come back
 
+    catalogue = "catalogue.toml"   # optional, at the top: what can be done to the hosts; beside this file
+    [capacity]                     # optional: see `capacityfile.py`
+    [twin]                         # optional: see `scenariofile.py`; a fleet of real hosts does not read it
+
 The file says what should exist; `core/fleet/inventory.py` decides whether that makes a fleet.
 """
 
@@ -35,6 +39,8 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import Duration, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import ClusterBlock, FleetSpec, HostBlock, InventoryError, lay_out
+from trainmaster.core.maintenance.capacity import CapacityPolicy, counted
+from trainmaster.live.capacityfile import read_capacity
 from trainmaster.live.tomlfile import Document, Table
 
 SCHEMA: Final = "trainmaster.fleet/v1"
@@ -51,11 +57,24 @@ class FleetFile(Value):
     """Between two heartbeats of a local agent."""
     reboot: Duration
     """How long a local host takes to come back after a loss."""
+    catalogue: str = ""
+    """Path of the catalogue file, as it is written; empty: none is named."""
+    capacity: CapacityPolicy
 
 
 def load(file: Path) -> FleetFile:
     """Reads a fleet file. Raises `trainmaster.live.tomlfile.FileError` with all problems."""
     document = Document(file, "fleet file")
+    document.root.table("twin")
+    found = read(document)
+    document.root.finish()
+    document.finish()
+    assert found is not None, "a noted problem ends in FileError"
+    return found
+
+
+def read(document: Document) -> FleetFile | None:
+    """What the file says; None if its clusters make no fleet, which is noted then. The caller finishes the root."""
     root = document.root
     document.check_schema(SCHEMA)
     name = root.text("name")
@@ -64,17 +83,28 @@ def load(file: Path) -> FleetFile:
     host, port = server.text("host", "127.0.0.1"), server.integer("port", 0, 0, 65535)
     heartbeat = seconds(agents.number("heartbeat_s", 1.0, 0.05, 60.0))
     reboot = seconds(agents.number("reboot_s", 5.0, 0.0, 3600.0))
-    for table in (root, server, agents):
+    catalogue = root.text("catalogue", "", may_be_empty=False)
+    for table in (server, agents):
         table.finish()
+    if document.problems:  # what is misread would only add echoes
+        root.table("capacity")
+        return None
     try:
         fleet = lay_out(name, clusters)
     except InventoryError as error:
         for problem in error.problems:
             document.note(problem.path, problem.reason, problem.fix)
-        document.finish()
-        raise AssertionError("a noted problem ends in FileError") from error
-    document.finish()
-    return FleetFile(fleet=fleet, server_host=host, server_port=port, heartbeat=heartbeat, reboot=reboot)
+        root.table("capacity")
+        return None
+    return FleetFile(
+        fleet=fleet,
+        server_host=host,
+        server_port=port,
+        heartbeat=heartbeat,
+        reboot=reboot,
+        catalogue=catalogue,
+        capacity=read_capacity(root, [counted(spec) for spec in fleet.hosts]),
+    )
 
 
 def _cluster(table: Table) -> ClusterBlock:

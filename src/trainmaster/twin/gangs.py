@@ -24,7 +24,7 @@ from trainmaster.core.effects import (
     StopWorkers,
 )
 from trainmaster.core.events import EpochPhase, JobSubmitted
-from trainmaster.core.recovery.events import CheckpointPublished, EffectEnded, Failure, WorkerExited
+from trainmaster.core.recovery.events import CheckpointPublished, EffectsEnded, Failure, How, WorkersExited
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, RestartBudget
 from trainmaster.twin.chance import Purpose
@@ -119,45 +119,44 @@ class Gangs:
     # --- what the engine asks of gangs
 
     def deliver(self, effects: tuple[AnyEffect, ...]) -> None:
-        """Sets one timer for all hosts that are asked the same."""
-        groups: dict[tuple[type, AttemptId], list[Part]] = {}
+        """Sets a timer for the answer to each."""
         for effect in effects:
-            if isinstance(effect, Part):
-                groups.setdefault((type(effect), effect.attempt), []).append(effect)
-        for (kind, attempt), parts in groups.items():
-            gang = self.by_job[job_of(attempt)]
+            if not isinstance(effect, Part):
+                continue
+            gang = self.by_job.get(job_of(effect.attempt))
             wait: int = QUICK
-            if kind is PrepareAttempt:
+            if isinstance(effect, PrepareAttempt):
+                assert gang is not None, effect.id
                 wait = gang.shape.prepare
-            elif kind is LaunchWorkers:
-                gang.attempt, gang.epoch = attempt, parts[0].epoch  # type: ignore[union-attr]
-                gang.hosts = tuple(part.host for part in parts)
+            elif isinstance(effect, LaunchWorkers):
+                assert gang is not None, effect.id
+                gang.attempt, gang.epoch, gang.hosts = effect.attempt, effect.epoch, effect.hosts
                 wait = gang.shape.launch
-            elif kind is AskWorkers:
-                wait = QUICK + gang.stream.integer(gang.shape.step) + gang.shape.save
-                self.world.kernel.after(wait, self._yielded, (gang, parts[0].epoch))  # type: ignore[union-attr]
-                wait = QUICK
-            self.world.kernel.after(wait, self._carried_out, (gang, parts))
-        if self._noticed():
-            self._tell_checkpoints()
+            elif isinstance(effect, AskWorkers) and gang is not None:
+                leave = QUICK + gang.stream.integer(gang.shape.step) + gang.shape.save
+                self.world.kernel.after(leave, self._yielded, (gang, effect.epoch))
+            self.world.kernel.after(wait, self._carried_out, (gang, effect))
 
-    def _carried_out(self, told: tuple[Gang, list[Part]]) -> None:
-        gang, parts = told
-        first = parts[0]
-        numbers: dict[str, int | float | str] = {"port": 20_000} if isinstance(first, ReserveStore) else {}
-        units, pending = self.world.units, self.world.engine.state.pending
-        for part in parts:
-            if units[part.host].up and part.id in pending:
-                event = EffectEnded(
-                    at=self.world.kernel.now, host=part.host, effect=part.id, outcome="done", numbers=numbers
-                )
-                self.world.submit(event)
-        if isinstance(first, LaunchWorkers) and self._is_present(gang, first.attempt, first.epoch):
-            if all(units[host].up for host in gang.hosts):
-                gang.timer = self.world.kernel.after(gang.shape.restore, self._trains, gang)
+    def _carried_out(self, told: tuple[Gang | None, Part]) -> None:
+        gang, effect = told
+        units, world = self.world.units, self.world
+        pending = world.engine.state.pending.get(effect.id)
+        if pending is None:
+            return
+        open_at = pending.open_at
+        hosts = tuple([host for host in effect.hosts if host in open_at and units[host].up])
+        numbers: dict[str, int | float | str] = {"port": 20_000} if isinstance(effect, ReserveStore) else {}
+        if hosts:
+            world.submit(
+                EffectsEnded(at=world.kernel.now, hosts=hosts, effect=effect.id, outcome="done", numbers=numbers)
+            )
+        if not isinstance(effect, LaunchWorkers) or gang is None or not self._is_present(gang, effect):
+            return
+        if all(units[host].up for host in effect.hosts):
+            gang.timer = world.kernel.after(gang.shape.restore, self._trains, gang)
 
-    def _is_present(self, gang: Gang, attempt: AttemptId, epoch: int) -> bool:
-        return gang.attempt == attempt and gang.epoch == epoch and bool(gang.hosts)
+    def _is_present(self, gang: Gang, effect: LaunchWorkers) -> bool:
+        return gang.attempt == effect.attempt and gang.epoch == effect.epoch and bool(gang.hosts)
 
     # --- the life of a gang
 
@@ -175,9 +174,7 @@ class Gangs:
     def _phase(self, gang: Gang, phase: Phase) -> None:
         now = self.world.kernel.now
         self.world.submit(
-            EpochPhase(
-                at=now, host=gang.hosts[0], attempt=gang.attempt, epoch=gang.epoch, phase=phase, step=gang.steps
-            )
+            EpochPhase(at=now, host=gang.hosts[0], attempt=gang.attempt, epoch=gang.epoch, phase=phase, step=gang.steps)
         )
 
     def _lose(self, gang: Gang, duration: int) -> None:
@@ -249,40 +246,34 @@ class Gangs:
             CheckpointPublished(at=now, host=hosts[0], attempt=gang.attempt, epoch=gang.epoch, step=gang.steps)
         )
 
-    def _exited(self, gang: Gang, hosts: tuple[HostId, ...], how: str) -> None:
+    def _exited(self, gang: Gang, hosts: tuple[HostId, ...], how: How) -> None:
         now = self.world.kernel.now
         failure = Failure(at=now, exception="RuntimeError", message=ECHO) if how == "failed" else None
         phase = {"finished": Phase.FINISHED, "yielded": Phase.YIELDED}.get(how, Phase.TRAINING)
-        members = self.world.engine.state.attempts[gang.attempt].members
-        places = {name: place for place, name in enumerate(members)}
-        for host in hosts:
-            if host not in places:
-                continue
-            self.world.submit(
-                WorkerExited(
-                    at=now,
-                    host=host,
-                    attempt=gang.attempt,
-                    epoch=gang.epoch,
-                    rank=places[host],
-                    how=how,  # type: ignore[arg-type]
-                    exit_code=1 if how == "failed" else 0,
-                    signal=None,
-                    attached=True,
-                    phase=phase,
-                    step=gang.steps,
-                    step_at=now,
-                    save_s=0.0,
-                    failure=failure,
-                )
+        if not hosts:
+            return
+        self.world.submit(
+            WorkersExited(
+                at=now,
+                attempt=gang.attempt,
+                epoch=gang.epoch,
+                hosts=hosts,
+                how=how,
+                exit_code=1 if how == "failed" else 0,
+                signal=None,
+                attached=True,
+                phase=phase,
+                step=gang.steps,
+                step_at=now,
+                save_s=0.0,
+                failure=failure,
             )
+        )
 
     # --- checkpoints that somebody waits for
 
-    def _noticed(self) -> bool:
-        return bool(self.world.engine._derived.planner.noticed)
-
-    def _tell_checkpoints(self) -> None:
+    def tell_checkpoints(self) -> None:
+        """The next checkpoint of a gang on which a visit waits is an event."""
         for attempt in self.world.engine._derived.planner.noticed.keys() - self._told:
             gang = self.by_job.get(job_of(attempt))
             if gang is None or not gang.trains or gang.attempt != attempt:

@@ -186,6 +186,4 @@ def _waits(run: "Run") -> dict[str, Wait]:
     samples = max(len(run.samples), 1)
     hours = in_seconds(run.scenario.duration) / 3600 / samples
     rows = sorted(run.waits.items(), key=lambda row: -row[1])
-    return {
-        token: Wait(operations=round(count / samples, 3), hours=round(count * hours, 2)) for token, count in rows
-    }
+    return {token: Wait(operations=round(count / samples, 3), hours=round(count * hours, 2)) for token, count in rows}

@@ -1,18 +1,18 @@
 """What people and services ask of a simulated fleet: quiet operations at all times, disruptive ones in stops.
 
-Quiet ones (nothing leaves production) come one by one, as a Poisson stream. Disruptive ones come as stops of a train
-that goes round each cluster: neighbouring hosts get a few different operations each; what is wider (a rack's power
-shelf) comes by itself. A kind is drawn first, evenly, so that every kind happens; then one of the resources that it is
-for. Every operation is requested by itself: whatever is shared is shared by the planner.
+Quiet ones (nothing leaves production) come one by one, as a Poisson stream. Disruptive ones come as stops that go round
+each cluster: neighbouring hosts get a few different updates each, and a few other operations come with them, anywhere;
+what is wider (a rack's power shelf) comes by itself. A kind is drawn first, by its weight, then one of the resources
+that it is for. Every operation is requested by itself: whatever is shared is shared by the planner.
 
-Kinds whose work could never be allowed (a pod that must go dark when a buffer holds half of it) are left out and
-named.
+Left out, and named: kinds whose work could never be allowed (a pod that must go dark when a buffer holds half of it),
+and components that must agree over the hosts of a job, which take the whole gang at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from trainmaster.core.base.ids import ClusterId
+from trainmaster.core.base.ids import ClusterId, ComponentName, HostId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.maintenance.capacity import counted
@@ -20,7 +20,8 @@ from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind, Pri
 from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.ledger import Ledger, Side
 from trainmaster.core.maintenance.scope import KINDS, ResourceIndex, Scope
-from trainmaster.twin.scenario import DAY, SETTLING
+from trainmaster.twin.chance import Weighted
+from trainmaster.twin.scenario import DAY, SETTLING, START
 
 if TYPE_CHECKING:
     from trainmaster.twin.world import World
@@ -37,7 +38,7 @@ class Target:
     def __init__(self, work: Work, scopes: tuple[str, ...]) -> None:
         self.work, self.scopes = work, scopes
         self.kind = UPGRADE if isinstance(work, Component) else work.name
-        self.component = work.name if isinstance(work, Component) else ""
+        self.component = work.name if isinstance(work, Component) else ComponentName("")
         self.width = work.scope
 
 
@@ -48,60 +49,76 @@ class Requests:
         self.mix = mix
         self.requested: dict[str, int] = {"quiet": 0, "disruptive": 0, "wide": 0}
         self.widths: dict[str, int] = {}
+        self.names: dict[str, int] = {}
+        """By kind or component."""
         self.stops = 0
         targets, self.left_out = _targets(scenario.catalogue.components + scenario.catalogue.kinds, world)
-        self._quiet = [target for target in targets if not takes_capacity(target.work)]
-        self._disruptive = [target for target in targets if takes_capacity(target.work)]
-        self._quiet_narrow, self._quiet_wide = _split(self._quiet)
-        narrow, self._disruptive_wide = _split(self._disruptive)
-        self._stop_works = [target for target in narrow if "compute" in target.work.units]
-        self._other_units = [target for target in narrow if "compute" not in target.work.units]
+        quiet = [target for target in targets if not takes_capacity(target.work)]
+        disruptive = [target for target in targets if takes_capacity(target.work)]
+        self._updates = [target for target in disruptive if _is_update(target)]
+        singles = [target for target in disruptive if target.width == "host" and not _is_update(target)]
+        self._quiet_narrow = self._weighted(target for target in quiet if target.width == "host")
+        self._quiet_wide = self._weighted(target for target in quiet if target.width != "host")
+        self._singles = self._weighted(singles)
+        self._wide = self._weighted(target for target in disruptive if target.width != "host")
         self._chance = Stream.of(scenario.seed, "requests", "quiet")
         self._stop_chance = Stream.of(scenario.seed, "requests", "stops")
+        self._wide_chance = Stream.of(scenario.seed, "requests", "wide")
         self._hosts = _by_cluster(scenario.fleet.hosts)
         self._next_host = dict.fromkeys(self._hosts, 0)
 
+    def _weighted(self, targets: Iterable[Target]) -> Weighted[Target] | None:
+        """None if there is nothing to draw from."""
+        pairs = [(target, self.mix.weight(target.work.name)) for target in targets]
+        return Weighted(pairs) if any(weight for _, weight in pairs) else None
+
     def start(self) -> None:
-        quiet = self.mix.per_day - self.mix.disruptive_per_day
-        if quiet > 0 and self._quiet:
+        """Sets the first timer of each source."""
+        mix, kernel = self.mix, self.world.kernel
+        quiet = mix.per_day - mix.disruptive_per_day
+        if quiet > 0 and self._quiet_narrow is not None:
             self._gap = DAY / quiet
-            self.world.kernel.after(SETTLING, self._quiet_one, None)
-        if self.mix.disruptive_per_day > 0 and self._stop_works:
-            each = self.mix.stop_hosts * min(self.mix.bundle, len(self._stop_works))
-            wide = self.mix.disruptive_per_day * self.mix.wide_share if self._disruptive_wide else 0
-            stops_a_day = max(self.mix.disruptive_per_day - wide, 1) / each
-            self._stop_gap = round(DAY / stops_a_day)
-            self.world.kernel.after(2 * SETTLING, self._stop, tuple(sorted(self._hosts)))
-            if wide:
-                self._wide_gap = DAY / wide
-                self.world.kernel.after(2 * SETTLING, self._wide_one, None)
+            kernel.after(SETTLING, self._quiet_one, None)
+        wide = mix.disruptive_per_day * mix.disruptive_wide_share if self._wide is not None else 0
+        if wide > 0:
+            self._wide_gap = DAY / wide
+            kernel.after(2 * SETTLING, self._wide_one, None)
+        if mix.disruptive_per_day > 0 and self._updates and self._hosts:
+            hosts = min(mix.stop_hosts, min(map(len, self._hosts.values())))
+            each = hosts * min(mix.bundle, len(self._updates)) + (mix.singles if self._singles is not None else 0)
+            self._stop_gap = round(DAY * each / max(mix.disruptive_per_day - wide, 1))
+            kernel.after(2 * SETTLING, self._stop, tuple(sorted(self._hosts)))
 
     def _quiet_one(self, _: None) -> None:
-        chance = self._chance
-        wide = chance.uniform() < self.mix.wide_share and self._quiet_wide
-        target = chance.choice(self._quiet_wide if wide else self._quiet_narrow or self._quiet)
+        chance, targets = self._chance, self._quiet_narrow
+        if chance.uniform() < self.mix.wide_share and self._quiet_wide is not None:
+            targets = self._quiet_wide
+        assert targets is not None
+        target = targets.draw(chance)
         self._request(target, target.scopes[chance.integer(len(target.scopes))], chance, "quiet")
         self.world.kernel.after(max(1, round(chance.exponential(self._gap))), self._quiet_one, None)
 
     def _wide_one(self, _: None) -> None:
-        chance = self._stop_chance
-        target = chance.choice(self._disruptive_wide)
+        chance = self._wide_chance
+        assert self._wide is not None
+        target = self._wide.draw(chance)
         self._request(target, chance.choice(target.scopes), chance, "disruptive")
         self.world.kernel.after(max(1, round(chance.exponential(self._wide_gap))), self._wide_one, None)
 
     def _stop(self, clusters: tuple[ClusterId, ...]) -> None:
-        """The next neighbours of the cluster whose turn it is; now and then the other kinds of unit too."""
+        """The next neighbours of the cluster whose turn it is, and what comes with them."""
         cluster, chance = clusters[0], self._stop_chance
         hosts, first = self._hosts[cluster], self._next_host[cluster]
         chosen = [hosts[(first + place) % len(hosts)] for place in range(min(self.mix.stop_hosts, len(hosts)))]
         self._next_host[cluster] = (first + len(chosen)) % len(hosts)
         self.stops += 1
-        works = chance.shuffled(self._stop_works)[: self.mix.bundle]
+        updates = chance.shuffled(self._updates)[: self.mix.bundle]
         for host in chosen:
-            for target in works:
+            for target in updates:
                 self._request(target, f"host/{host.id}", chance, "disruptive")
-        if self._other_units:
-            target = chance.choice(self._other_units)
+        for _ in range(self.mix.singles if self._singles is not None else 0):
+            assert self._singles is not None
+            target = self._singles.draw(chance)
             self._request(target, chance.choice(target.scopes), chance, "disruptive")
         self.world.kernel.after(self._stop_gap, self._stop, (*clusters[1:], cluster))
 
@@ -109,21 +126,22 @@ class Requests:
         self.requested[source] += 1
         self.requested["wide"] += target.width != "host"
         self.widths[target.width] = self.widths.get(target.width, 0) + 1
-        version = str(1 + (self.world.kernel.now // DAY) // self.mix.release_days) if target.component else ""
-        priority = _PRIORITIES[chance.integer(4)]
+        self.names[target.work.name] = self.names.get(target.work.name, 0) + 1
+        version = str(1 + (self.world.kernel.now - START) // DAY // self.mix.release_days) if target.component else ""
         spec = OperationSpec(
             kind=target.kind,
             scope=(scope,),
-            component=target.component,  # type: ignore[arg-type]
+            component=target.component,
             version=version,
-            priority=priority,
+            priority=_PRIORITIES[chance.word() & 3],
         )
         self.world.request(spec, source)
 
 
-def _split(targets: list[Target]) -> tuple[list[Target], list[Target]]:
-    narrow = [target for target in targets if target.width == "host"]
-    return narrow, [target for target in targets if target.width != "host"]
+def _is_update(target: Target) -> bool:
+    """A component of compute hosts by themselves: what stops bring."""
+    work = target.work
+    return isinstance(work, Component) and work.scope == "host" and "compute" in work.units
 
 
 def _by_cluster(hosts: Iterable[HostSpec]) -> dict[ClusterId, list[HostSpec]]:
@@ -143,11 +161,14 @@ def _targets(works: Iterable[Work], world: "World") -> tuple[list[Target], tuple
     ledger = Ledger(world.scenario.capacity, (counted(host) for host in hosts))
     for host in hosts:
         ledger.set_side(host.id, Side.IN_SERVICE)
-    kinds = {host.id: host.kind for host in hosts}
+    kinds: dict[HostId, str] = {host.id: host.kind for host in hosts}
     targets: list[Target] = []
     left_out: list[str] = []
     for work in works:
         if isinstance(work, Kind) and (work.repairs or work.name == UPGRADE):
+            continue
+        if isinstance(work, Component) and work.job_consistent:
+            left_out.append(work.name)
             continue
         width = "rack" if work.scope == "selection" else work.scope
         assert width in KINDS, width
@@ -160,12 +181,13 @@ def _targets(works: Iterable[Work], world: "World") -> tuple[list[Target], tuple
     return targets, tuple(left_out)
 
 
-def _fits(name: str, work: Work, index: ResourceIndex, ledger: Ledger, kinds: dict[str, str]) -> bool:
+def _fits(name: str, work: Work, index: ResourceIndex, ledger: Ledger, kinds: Mapping[HostId, str]) -> bool:
     """The resource has a unit that the work is for, and planned work may ever take all of them."""
     scope = index.resolve((name,))
     assert isinstance(scope, Scope), name
     units = index.scope_units(scope)
-    if not any(kinds[unit] in work.units for unit in units):
+    by_controller = "controller" in work.units and work.scope != "host"
+    if not by_controller and not any(kinds[unit] in work.units for unit in units):
         return False
     taken = [unit for unit in units if kinds[unit] != "controller"]
     return not takes_capacity(work) or (bool(taken) and ledger.never(taken) is None)

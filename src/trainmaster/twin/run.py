@@ -6,7 +6,7 @@ Wall time is measured here and nowhere else in the twin; it goes into the report
 import resource
 from collections.abc import Callable
 from hashlib import blake2b
-from time import perf_counter, perf_counter_ns, process_time
+from time import perf_counter, process_time, process_time_ns
 from typing import Final
 
 from trainmaster.core.base.time import Duration, Instant, after, in_seconds
@@ -15,9 +15,9 @@ from trainmaster.core.effects import AnyEffect
 from trainmaster.core.events import AnyEvent
 from trainmaster.twin.report import Cost, RunReport, Sample, make
 from trainmaster.twin.requests import Requests
-from trainmaster.twin.scenario import Scenario
+from trainmaster.twin.scenario import START, Scenario
 from trainmaster.twin.watch import Watcher
-from trainmaster.twin.world import START, World
+from trainmaster.twin.world import World
 
 SAMPLES: Final = 240
 WHOLE_EVERY: Final = 50_000
@@ -32,9 +32,12 @@ class Options(Value):
     """Time by type of event."""
 
 
+USUAL: Final = Options()
+
+
 class Run:
     def __init__(
-        self, scenario: Scenario, options: Options = Options(), told: Callable[[float, "Run"], None] | None = None
+        self, scenario: Scenario, options: Options = USUAL, told: Callable[[float, "Run"], None] | None = None
     ) -> None:
         """`told` is called now and then with the part that is done."""
         self.scenario, self.options, self.told = scenario, options, told
@@ -109,9 +112,9 @@ class Run:
                 hashed.update(encode(event))
             if not profiled:
                 return handle(event)
-            start = perf_counter_ns()
+            start = process_time_ns()
             effects = handle(event)
-            cost.ns += perf_counter_ns() - start
+            cost.ns += process_time_ns() - start
             return effects
 
         self.world.handle = counted

@@ -6,13 +6,18 @@ chance do to the fleet is the twin's own. Rates are of the whole fleet, duration
 percentile unless a comment says otherwise.
 """
 
-from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, seconds
+from typing import Final
+
+from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, Instant, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import FleetSpec
 from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import Catalogue, Spread
 
-DAY = Duration(24 * HOUR)
+DAY: Final = Duration(24 * HOUR)
+
+START: Final = Instant(1_767_225_600_000_000)
+"""When every world begins: 2026-01-01 00:00 UTC."""
 
 
 def spread(median_s: float, p90_s: float, limit_s: float) -> Spread:
@@ -57,6 +62,9 @@ class Failures(Value):
     """The usual verification of a host; what an operation demands beyond it takes its kind's duration."""
 
 
+USUAL_WEIGHT: Final = 1_000
+
+
 class Operations(Value):
     """What people and services ask for."""
 
@@ -64,17 +72,26 @@ class Operations(Value):
     disruptive_per_day: int = 0
     """Of them, those for which units leave production."""
     wide_share: float = 0.1
-    """Of both, those wider than a unit."""
+    """Of the others, those wider than a unit."""
+    disruptive_wide_share: float = 0.02
+    """Of the disruptive ones."""
     stop_hosts: int = 64
     """Disruptive ones come in stops: so many neighbouring hosts at once, and the next ones at the next stop."""
     bundle: int = 4
-    """Different operations that each host of a stop gets."""
+    """Different updates that each host of a stop gets."""
+    singles: int = 4
+    """Other disruptive operations that come with a stop: of any kind, on any unit."""
     fails: float = 0.002
     """Chance that the steps of an operation fail."""
     boot_fails: float = 0.0005
     """Chance that a host does not come back from a reboot."""
     release_days: int = 30
     """A component gets a new version so often; updates go to the newest."""
+    weights: dict[str, int] = {}
+    """How often a kind or component is drawn, by name; 1000 where none is given."""
+
+    def weight(self, name: str) -> int:
+        return self.weights.get(name, USUAL_WEIGHT)
 
 
 class Scenario(Value):
@@ -89,8 +106,8 @@ class Scenario(Value):
     operations: Operations = Operations()
 
 
-SETTLING = Duration(5 * MINUTE)
+SETTLING: Final = Duration(5 * MINUTE)
 """From the start of a world until jobs are submitted: all hosts register and verify first."""
 
-QUICK = SECOND
+QUICK: Final = SECOND
 """How long a small request of an agent takes: a port, a request on the boards, the removal of what has ended."""

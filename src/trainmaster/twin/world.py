@@ -37,15 +37,9 @@ from trainmaster.core.recovery.events import Outcome
 from trainmaster.twin.chance import REPAIR, Lognormal, Poisson, Purpose
 from trainmaster.twin.gangs import Gangs
 from trainmaster.twin.kernel import Kernel
-from trainmaster.twin.scenario import Scenario
-
-START: Final = Instant(1_767_225_600_000_000)
-"""2026-01-01 00:00 UTC: a date that nobody takes for today's."""
+from trainmaster.twin.scenario import START, Scenario
 
 WORLD: Final = Owner("policy:twin")
-CHECKED: Final = Duration(10 * MINUTE)
-"""From a repair's end by hand until its operation has looked at the host, where the catalogue has no kind for it."""
-
 NEVER: Final = Instant(1 << 62)
 NO_NUMBERS: Final[dict[str, int | float | str]] = {}
 
@@ -82,7 +76,7 @@ class World:
         self._armed = NEVER
         self._laws: dict[Spread, Lognormal] = {}
         self.works = _works(scenario)
-        self._repair_kind = next((kind for kind in scenario.catalogue.kinds if kind.repairs), None)
+        self._repairs = [kind for kind in scenario.catalogue.kinds if _repairs_hosts(kind)]
         self.counted = tuple(counted(host) for host in scenario.fleet.hosts)
         self._index = ResourceIndex()
         for host in scenario.fleet.hosts:
@@ -117,12 +111,17 @@ class World:
 
     def submit(self, event: AnyEvent) -> None:
         effects = self.handle(event)
+        others = False
         for effect in effects:
             answer = self._answers.get(type(effect))
             if answer is not None:
                 answer(effect)
-        if effects:
+            else:
+                others = True
+        if others:
             self.gangs.deliver(effects)
+        elif self.engine._derived.planner.noticed:
+            self.gangs.tell_checkpoints()
         if self.watch is not None:
             self.watch(event, effects)
         due = self.engine.next_wake()
@@ -263,22 +262,20 @@ class World:
         self.kernel.after(max(away, MINUTE), self._mended, unit)
 
     def _to_repair(self, unit: Unit) -> None:
+        """A boot ended in nothing; hands are needed."""
         unit.repaired = True
         self.kernel.after(max(REPAIR.draw(unit.stream), MINUTE), self._mended, unit)
 
     def _mended(self, unit: Unit) -> None:
-        """Hands or a reboot have mended it. After hands the repair's own operation looks it over before it returns."""
+        """Parts and hands are there, or a reboot was enough. With hands comes the operation that ends the repair."""
         if unit.up:
             return
         host = self.engine.state.hosts[unit.id]
-        if unit.repaired and self._repair_kind is not None and host.state is HostState.OUT_FAILED:
+        if unit.repaired and self._repairs and host.state is HostState.OUT_FAILED:
             self.counts["repairs"] += 1
-            self.request(
-                OperationSpec(
-                    kind=self._repair_kind.name, scope=(f"host/{unit.id}",), priority=Priority.REPAIR, reason="failed"
-                ),
-                "repairs",
-            )
+            kind = unit.stream.choice(self._repairs)
+            spec = OperationSpec(kind=kind.name, scope=(f"host/{unit.id}",), priority=Priority.REPAIR, reason="failed")
+            self.request(spec, "repairs")
         unit.repaired = False
         self._power_on(unit)
 
@@ -290,3 +287,7 @@ class World:
 def _works(scenario: Scenario) -> dict[tuple[str, str], Component | Kind]:
     works: dict[tuple[str, str], Component | Kind] = {(kind.name, ""): kind for kind in scenario.catalogue.kinds}
     return works | {("upgrade", component.name): component for component in scenario.catalogue.components}
+
+
+def _repairs_hosts(kind: Kind) -> bool:
+    return kind.repairs and kind.scope == "host" and "compute" in kind.units

@@ -103,7 +103,8 @@ def registered(step: Step, event: AgentRegistered) -> None:
         if host.allocation != attempt and not _releasing(step, host, attempt):
             step.emit(ReleaseAttempt(id=step.next_id(), hosts=(host.id,), attempt=attempt))
     free_of_holds = host.state is HostState.OUT_PLANNED and not host.holds  # resumed while its agent was away
-    if host.state in (HostState.EXPECTED, HostState.OUT_FAILED) or free_of_holds:
+    in_repair = host.id in step.state.maintenance.visits  # it verifies the host when it ends
+    if host.state is HostState.EXPECTED or (host.state is HostState.OUT_FAILED and not in_repair) or free_of_holds:
         verify(step, host, "its agent registered")
     if host.allocation is not None:
         step.signal("host-kept", host.id, host.allocation)

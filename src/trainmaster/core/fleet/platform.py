@@ -72,4 +72,18 @@ LAPTOP: Final = Platform(
     slots_per_host=8,
 )
 
-PLATFORMS: Final = {platform.name: platform for platform in (GRAND_TETON, DGX_H100, LAPTOP)}
+SERVER: Final = Platform(
+    name="server",
+    gpu_model="",
+    gpus_per_host=0,
+    gpu_memory_gib=0,
+    nics_per_host=2,  # what has no GPUs: storage servers, switches, controllers; the figures are those of usual ones
+    nic_gbps=100,
+    host_memory_gib=256,
+    power_w=800,
+    rack_style="19 inch",
+    hosts_per_rack=16,
+    slots_per_host=8,
+)
+
+PLATFORMS: Final = {platform.name: platform for platform in (GRAND_TETON, DGX_H100, LAPTOP, SERVER)}

@@ -9,8 +9,9 @@ waits, so that only those are asked again whom a change may concern:
     BOOK       capacity, or the contract of a job, in the order of keys
 
 In the line of a book nobody overtakes one whom only the ledger refuses: a wide request would starve behind narrow
-ones. Those refused by a job's contract do not hold up the others. A line is served when capacity comes back; from its
-head, at most `CONTRACTS_ASKED` refusals of jobs far, so the work per event is bounded.
+ones. Who takes no capacity (a repair, a hand-over) stands in no line, since a limit that is spent must not block what
+brings capacity back. Those refused by a job's contract do not hold up the others. A line is served when capacity comes
+back; from its head, at most `CONTRACTS_ASKED` refusals of jobs far, so the work per event is bounded.
 """
 
 from typing import Final
@@ -140,9 +141,9 @@ def _refusal(step: Step, operation: Operation) -> tuple[str, Reason] | None:
         return absent
     if not operation.units:
         return None
-    book = step.derived.planner.book_of(operation.units)
-    reason = step.derived.planner.ledger.check(operation.units) or contract.refusal(step, operation)
-    if reason is None and _first_in_line(step, book, operation):
+    book, ledger = step.derived.planner.book_of(operation.units), step.derived.planner.ledger
+    reason = ledger.check(operation.units) or contract.refusal(step, operation)
+    if reason is None and (not ledger.takes(operation.units) or _first_in_line(step, book, operation)):
         return None
     return book, reason or _in_line(step, book)
 

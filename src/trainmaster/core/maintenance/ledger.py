@@ -405,6 +405,10 @@ class Ledger:
         wanted = self._wanted(units, (_FREE,))
         return _first([(tally.order, tally.refusal(tally.levels, count)) for tally, count in wanted.items()])
 
+    def takes(self, units: Iterable[HostId]) -> bool:
+        """Whether planned work on them would take capacity: one of them is in service and not promised."""
+        return any(self._entries[unit].counts_as == _FREE for unit in units)
+
     def check_start(self, units: Iterable[HostId]) -> Reason | None:
         """Why the drain of units that were promised may not begin now; None if it may. Those that are leaving or out
         take nothing."""
