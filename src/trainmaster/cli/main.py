@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "node": ("trainmaster.cli.host:host", "The same as host."),
     "server": ("trainmaster.cli.server:server", "Run the server."),
     "status": ("trainmaster.cli.status:status", "Show what needs a person, hosts, jobs and the server."),
+    "twin": ("trainmaster.cli.twin:twin", "Let a simulated fleet live under the same policies."),
     "up": ("trainmaster.cli.up:up", "Start a fleet of local processes."),
     "version": ("trainmaster.cli.version:version", "Print the version."),
 }

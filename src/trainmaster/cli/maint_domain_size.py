@@ -155,7 +155,7 @@ def _units(hosts: int | None, fleet: Path | None, cluster: str | None) -> list[H
         raise WrongUsage("which cluster?", why, f"add --cluster {names[0]}")
     if cluster is not None and cluster not in names:
         raise NoSuchThing(f"no cluster {cluster!r} in {fleet}", fix=f"use one of {', '.join(names)}")
-    return [unit for unit in spec.hosts if unit.cluster == (cluster or names[0])]
+    return [unit for unit in spec.hosts if unit.cluster == (cluster or names[0]) and unit.kind == "compute"]
 
 
 def _simulated(model: SizeModel, costs: Sequence[SizeCost], seeds: int) -> list[SimulatedSize]:

@@ -26,7 +26,7 @@
 
     catalogue = "catalogue.toml"   # optional, at the top: what can be done to the hosts; beside this file
     [capacity]                     # optional: see `capacityfile.py`
-    [twin]                         # optional: see `scenariofile.py`; a fleet of real hosts does not read it
+    [twin]                         # optional: see `cli/scenariofile.py`; a fleet of real hosts does not read it
 
 The file says what should exist; `core/fleet/inventory.py` decides whether that makes a fleet.
 """
@@ -86,14 +86,12 @@ def read(document: Document) -> FleetFile | None:
     catalogue = root.text("catalogue", "", may_be_empty=False)
     for table in (server, agents):
         table.finish()
-    if document.problems:  # what is misread would only add echoes
-        root.table("capacity")
-        return None
     try:
         fleet = lay_out(name, clusters)
     except InventoryError as error:
         for problem in error.problems:
             document.note(problem.path, problem.reason, problem.fix)
+    if document.problems:  # what is misread would only add echoes
         root.table("capacity")
         return None
     return FleetFile(

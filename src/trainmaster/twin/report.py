@@ -1,6 +1,6 @@
 """What a simulated run tells: figures for people and programs. All of it is simulated, and says so."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -9,6 +9,31 @@ from trainmaster.core.base.value import Value
 
 if TYPE_CHECKING:
     from trainmaster.twin.run import Run
+
+
+class Clocks(Protocol):
+    """What tells how long a run takes here. The twin has no clock: what it measures with decides nothing."""
+
+    def wall_ns(self) -> int: ...
+
+    def processor_ns(self) -> int: ...
+
+    def peak_mib(self) -> int:
+        """The most memory that the process has had."""
+        ...
+
+
+class NoClocks:
+    """Nothing is measured."""
+
+    def wall_ns(self) -> int:
+        return 0
+
+    def processor_ns(self) -> int:
+        return 0
+
+    def peak_mib(self) -> int:
+        return 0
 
 
 class Cost(msgspec.Struct):
@@ -75,6 +100,8 @@ class RunReport(Value):
     wide: int
     kinds: int
     components: int
+    kinds_used: int
+    """Kinds and components of which at least one operation was requested."""
     left_out: tuple[str, ...]
     """Kinds and components whose work could never be allowed in this fleet."""
     unfinished: int
@@ -129,6 +156,7 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
         wide=requests.requested["wide"],
         kinds=len(run.scenario.catalogue.kinds),
         components=len(run.scenario.catalogue.components),
+        kinds_used=len(requests.names),
         left_out=requests.left_out,
         unfinished=len(live),
         oldest_unfinished_h=round(max((now - one.requested_at for one in live), default=0) / HOUR, 2),

@@ -1,19 +1,17 @@
 """A run of a scenario: builds the world, lets time pass, watches, measures, reports.
 
-Wall time is measured here and nowhere else in the twin; it goes into the report and decides nothing.
+What it takes here is measured with clocks that the caller brings; it goes into the report and decides nothing.
 """
 
-import resource
 from collections.abc import Callable
 from hashlib import blake2b
-from time import perf_counter, process_time, process_time_ns
 from typing import Final
 
 from trainmaster.core.base.time import Duration, Instant, after, in_seconds
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.effects import AnyEffect
 from trainmaster.core.events import AnyEvent
-from trainmaster.twin.report import Cost, RunReport, Sample, make
+from trainmaster.twin.report import Clocks, Cost, NoClocks, RunReport, Sample, make
 from trainmaster.twin.requests import Requests
 from trainmaster.twin.scenario import START, Scenario
 from trainmaster.twin.watch import Watcher
@@ -37,13 +35,18 @@ USUAL: Final = Options()
 
 class Run:
     def __init__(
-        self, scenario: Scenario, options: Options = USUAL, told: Callable[[float, "Run"], None] | None = None
+        self,
+        scenario: Scenario,
+        options: Options = USUAL,
+        clocks: Clocks | None = None,
+        told: Callable[[float, "Run"], None] | None = None,
     ) -> None:
         """`told` is called now and then with the part that is done."""
         self.scenario, self.options, self.told = scenario, options, told
+        self.clocks: Clocks = clocks or NoClocks()
         self.world = World(scenario)
         self.requests = Requests(self.world)
-        self.watcher = Watcher(self.world, options.whole_every) if options.whole_every else None
+        self.watcher = Watcher(self.world, options.whole_every, self.clocks) if options.whole_every else None
         if self.watcher is not None:
             self.world.watch = self.watcher.watch
         self.samples: list[Sample] = []
@@ -52,20 +55,20 @@ class Run:
         self._hash = blake2b(digest_size=16)
         self._gap = Duration(max(scenario.duration // SAMPLES, 1))
         self._end = after(START, scenario.duration)
-        self._measure()
+        self.attach()
 
     def run(self) -> RunReport:
-        wall, cpu = perf_counter(), process_time()
+        wall, processor = self.clocks.wall_ns(), self.clocks.processor_ns()
         self.world.start()
         self.requests.start()
         self.world.kernel.after(self._gap, self._sample, None)
         self.world.kernel.run(self._end)
         if self.watcher is not None:
             self.watcher.look()
-        wall, cpu = perf_counter() - wall, process_time() - cpu
+        wall_s = (self.clocks.wall_ns() - wall) / 1e9
+        cpu_s = (self.clocks.processor_ns() - processor) / 1e9
         digest = self._hash.hexdigest() if self.options.hashed else ""
-        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        return make(self, wall, cpu, digest, peak_mib)
+        return make(self, wall_s, cpu_s, digest, self.clocks.peak_mib())
 
     def simulated_s(self) -> float:
         return in_seconds(self.world.kernel.now - START)
@@ -97,10 +100,10 @@ class Run:
         if following <= self._end:
             self.world.kernel.at(following, self._sample, None)
 
-    def _measure(self) -> None:
+    def attach(self) -> None:
         """Puts what counts, times and hashes events between world and engine."""
         handle, costs, profiled, hashed = self.world.engine.handle, self.costs, self.options.profiled, self._hash
-        hashes = self.options.hashed
+        hashes, clock = self.options.hashed, self.clocks.processor_ns
 
         def counted(event: AnyEvent) -> tuple[AnyEffect, ...]:
             name = type(event).__name__
@@ -112,9 +115,9 @@ class Run:
                 hashed.update(encode(event))
             if not profiled:
                 return handle(event)
-            start = process_time_ns()
+            start = clock()
             effects = handle(event)
-            cost.ns += process_time_ns() - start
+            cost.ns += clock() - start
             return effects
 
         self.world.handle = counted

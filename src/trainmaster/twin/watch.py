@@ -11,7 +11,6 @@ every event would cost a hundred times the run itself, and what it would find a 
 """
 
 from collections.abc import Iterator
-from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from trainmaster.core.base.ids import HostId, OperationId
@@ -24,6 +23,7 @@ from trainmaster.core.maintenance.capacity import members
 from trainmaster.core.maintenance.ledger import Side, side_of
 from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.maintenance.visit import MAINTENANCE
+from trainmaster.twin.report import Clocks
 from trainmaster.twin.scenario import DAY
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ KEPT: Final = 100
 class Watcher:
     """Give `watch` to the world. `found` has what is broken, as sentences."""
 
-    def __init__(self, world: "World", every: int) -> None:
+    def __init__(self, world: "World", every: int, clocks: Clocks) -> None:
         assert every > 0, every
-        self.world, self.every = world, every
+        self.world, self.every, self._clocks = world, every, clocks
         self.found: list[str] = []
         self.count = 0
         """Broken invariants, told or not."""
@@ -108,14 +108,14 @@ class Watcher:
 
     def look(self) -> None:
         """Looks at the whole state."""
-        start = perf_counter()
+        start = self._clocks.processor_ns()
         engine = self.world.engine
         for sentence in broken(engine.state, engine._derived):
             self._break(sentence)
         for sentence in (*_ledger(self.world), *_ages(self.world), *_holds(self.world)):
             self._break(sentence)
         self.whole += 1
-        self.whole_s += perf_counter() - start
+        self.whole_s += (self._clocks.processor_ns() - start) / 1e9
 
     def _break(self, sentence: str) -> None:
         self.count += 1

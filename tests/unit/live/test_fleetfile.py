@@ -1,5 +1,6 @@
 """Fleet files, the layout of racks and pods, and what is refused."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,25 +28,26 @@ def problems(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_two_clusters_of_24576_gpus() -> None:
-    """1. The scenario is read. 2. Each cluster has 3,072 hosts, 1,536 racks of 16 GPUs, 8 pods of 3,072 GPUs."""
+    """1. The scenario is read. 2. Each cluster has 3,072 compute hosts in 1,536 racks of 16 GPUs and 8 pods of 3,072
+    GPUs. 3. Beside them it has storage servers, switches of two planes and a controller."""
     fleet = load(SCENARIOS / "two-clusters.toml").fleet
-    assert [(c.name, c.fabric, c.racks, c.pods) for c in fleet.clusters] == [
-        ("roce", "roce", 1536, 8), ("ib", "infiniband", 1536, 8)
-    ]  # fmt: skip
+    assert [(c.name, c.fabric) for c in fleet.clusters] == [("roce", "roce"), ("ib", "infiniband")]
     for cluster in fleet.clusters:
-        hosts = [host for host in fleet.hosts if host.cluster == cluster.name]
+        units = [host for host in fleet.hosts if host.cluster == cluster.name]
+        assert Counter(unit.kind for unit in units) == {"compute": 3072, "storage": 128, "switch": 128, "controller": 1}
+        hosts = [unit for unit in units if unit.kind == "compute"]
         assert sum(host.gpus for host in hosts) == 24_576
         assert {sum(h.gpus for h in hosts if h.pod == pod) for pod in {h.pod for h in hosts}} == {3072}
         assert len({host.rack for host in hosts}) == 1536
     assert fleet.gpus() == 49_152
-    assert (fleet.hosts[384].id, fleet.hosts[384].pod, fleet.hosts[384].rack) == ("roce0385", "roce-p2", "roce-r0193")
+    assert (fleet.hosts[384].id, fleet.hosts[384].pod, fleet.hosts[384].rack) == ("roce0385", "roce-p02", "roce-r0193")
 
 
 def test_groups_follow_the_layout() -> None:
     groups = groups_of(load(SCENARIOS / "two-clusters.toml").fleet.hosts)
     assert parse("@rack:ib-r[0001-0002]", groups) == ("ib0001", "ib0002", "ib0003", "ib0004")
-    assert len(parse("@cluster:ib & @platform:grand-teton ! @pod:ib-p1", groups)) == 3072 - 384
-    assert len(parse("@all", groups)) == 6144
+    assert len(parse("@cluster:ib & @platform:grand-teton ! @pod:ib-p01", groups)) == 3072 - 384
+    assert len(parse("@kind:compute", groups)) == 6144
 
 
 def test_local_fleet() -> None:
@@ -110,7 +112,7 @@ fabric = "roce"
         "line 11: cluster[1].hosts[2].hosts_per_rack: 5 hosts do not fill racks of 2; 1 are left over; "
         "change hosts_per_rack, or declare the rest in a [[cluster.hosts]] of its own",
         "line 15: cluster[1].hosts[3].list: declared twice: h5; leave them out of one of the lists",
-        "line 16: cluster[1].hosts[3].platform: unknown platform 'gt'; use one of grand-teton, dgx-h100, laptop",
+        "line 16: cluster[1].hosts[3].platform: unknown platform 'gt'; use one of grand-teton, dgx-h100, laptop, server",
         "line 17: cluster[2].hosts: a cluster needs hosts; add a [[cluster.hosts]] table",
         "line 18: cluster[2].name: the cluster c is declared 2 times; merge them, or rename one",
     ]

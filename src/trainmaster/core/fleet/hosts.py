@@ -147,7 +147,9 @@ def verification_ended(step: Step, effect: VerifyHost, event: EffectEnded) -> No
 
 def _pass_if_clean(step: Step, host: Host) -> None:
     """Verified and with nothing of an older attempt left: back to work, or to its holds."""
-    if not host.verified or host.allocation is not None or step.pending_at(host.id):
+    # steps of operations beside the jobs go on whatever becomes of the host; all else asked of it is about attempts
+    asked = any(not isinstance(effect, RunSteps) for effect in step.pending_at(host.id))
+    if not host.verified or host.allocation is not None or asked:
         return
     if host.holds:
         move(step, host, HostState.OUT_PLANNED, _held(host))

@@ -138,7 +138,7 @@ class PlannerIndex:
         return self._by_kind.get(kind, ())
 
     def _relock(self) -> None:
-        """Holders first: whoever waits does so because of them."""
+        """Holders first, then who waits, in the order of their keys: they wait for holders and for one another."""
         operations, visits = self.state.operations.values(), self.state.visits.values()
         for operation in operations:
             if operation.locked:
@@ -146,13 +146,14 @@ class PlannerIndex:
         for visit in visits:
             if visit.locked:
                 self.locks.hold(visit.lock_name, visit.key, self.unit_scope(visit.unit))
-        for operation in operations:
-            if operation.asked_lock and not operation.locked:
-                assert not self.locks.request(operation.id, operation.key(), operation.scope), operation.id
-        for visit in visits:
-            if visit.asked_lock and not visit.locked:
-                name = visit.lock_name
-                assert not self.locks.request(name, visit.key, self.unit_scope(visit.unit)), name
+        waits = [(one.key(), one.id, one.scope) for one in operations if one.asked_lock and not one.locked]
+        waits += [
+            (visit.key, visit.lock_name, self.unit_scope(visit.unit))  # type: ignore[misc]
+            for visit in visits
+            if visit.asked_lock and not visit.locked
+        ]
+        for key, name, scope in sorted(waits, key=lambda wait: wait[:2]):
+            assert not self.locks.request(name, key, scope), name
 
     def unit_scope(self, unit: HostId) -> Scope:
         scope = self.resources.resolve((f"host/{unit}",))

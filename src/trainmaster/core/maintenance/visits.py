@@ -52,6 +52,10 @@ def join(step: Step, operation: Operation, unit: HostId) -> None:
         operation.reason = drains.waits(step, visit, host)
     elif visit.phase is _P.OUT:
         step.unit_signals.append(("go-on", unit))
+    if operation.state is OperationState.ADMITTED and operation.reason is None:
+        sentence = f"{unit} is {visit.phase.value}; it is next there"
+        numbers: dict[str, int | float | str] = {"blockers": len(visit.applied) + (visit.current is not None)}
+        operation.reason = Reason(token=Token.RESOURCE_BUSY, sentence=sentence, numbers=numbers)
 
 
 def _in_order(step: Step, names: tuple[OperationId, ...]) -> tuple[OperationId, ...]:

@@ -1,0 +1,16 @@
+"""`trainmaster twin`: simulated fleets. Each verb has its own file, `twin_VERB.py`."""
+
+import click
+
+from trainmaster.cli.options import Noun
+from trainmaster.cli.twin_run import run
+
+
+@click.group(
+    cls=Noun, examples=[("trainmaster twin run scenarios/two-clusters.toml", "a simulated day of two clusters")]
+)
+def twin() -> None:
+    """Let a simulated fleet live under the very policies that run live."""
+
+
+twin.add_command(run)
