@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainmaster.core.effects import attempt_of
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.maintenance import invariants as maintenance
 from trainmaster.core.recovery.attempt import AttemptState
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.state import ClusterState, Derived
@@ -14,7 +15,8 @@ from trainmaster.core.state import ClusterState, Derived
 
 def broken(state: ClusterState, derived: Derived) -> list[str]:
     """Sentences about what does not hold; empty if all is well."""
-    return [*_allocations(state), *_attempts(state), *_jobs(state), *_derived(state, derived)]
+    own = (*_allocations(state), *_attempts(state), *_jobs(state), *_derived(state, derived))
+    return [*own, *maintenance.broken(state, derived)]
 
 
 def _allocations(state: ClusterState) -> Iterator[str]:

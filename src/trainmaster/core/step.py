@@ -22,9 +22,9 @@ from trainmaster.core.effects import (
 )
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance.operation import Operation
-from trainmaster.core.state import ClusterState, Derived, Pending
+from trainmaster.core.state import ClusterState, Derived, Pending, effect_order
 
-UnitSignal = Literal["out", "ready", "lost", "go-on", "drain"]
+UnitSignal = Literal["out", "ready", "lost", "go-on", "drain", "left"]
 SignalKind = Literal["host-lost", "host-draining", "host-kept", "host-gone"]
 E = TypeVar("E", bound=AnyEffect)
 
@@ -104,6 +104,7 @@ class Step:
     def drop_effects(self, host: HostId, survives: tuple[type, ...] = ()) -> None:
         """The host is gone: nothing that was asked of it will be answered, except what survives a reboot."""
         dropped = [effect for effect in self.pending_at(host) if not isinstance(effect, survives)]
+        dropped.sort(key=lambda effect: effect_order(effect.id))
         self.orphans += [effect.operation for effect in dropped if isinstance(effect, RunSteps)]
         self._forget(dropped, (host,))
 

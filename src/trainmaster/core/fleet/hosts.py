@@ -50,6 +50,8 @@ def move(step: Step, host: Host, state: HostState, reason: Reason) -> None:
     told = _TOLD.get(state)
     if told is not None:
         step.unit_signals.append((told, host.id))
+    if state is not HostState.VERIFYING:
+        step.lines_due = True  # planned work may have more room now, also by what takes none of it any more
     deadline = DEADLINES.get(state)
     if deadline is None:
         step.unwake(f"host/{host.id}")
@@ -147,14 +149,17 @@ def verification_ended(step: Step, effect: VerifyHost, event: EffectEnded) -> No
 
 def _pass_if_clean(step: Step, host: Host) -> None:
     """Verified and with nothing of an older attempt left: back to work, or to its holds."""
-    # steps of operations beside the jobs go on whatever becomes of the host; all else asked of it is about attempts
-    asked = any(not isinstance(effect, RunSteps) for effect in step.pending_at(host.id))
-    if not host.verified or host.allocation is not None or asked:
+    if not host.verified or host.allocation is not None or _is_busy(step, host):
         return
     if host.holds:
         move(step, host, HostState.OUT_PLANNED, _held(host))
     else:
         move(step, host, HostState.READY, Reason(token=Token.VERIFIED, sentence="verification passed"))
+
+
+def _is_busy(step: Step, host: Host) -> bool:
+    """Something of attempts is asked of it still. Steps of maintenance concern its visit, or nobody's jobs."""
+    return any(not isinstance(effect, RunSteps | RebootHost) for effect in step.pending_at(host.id))
 
 
 def _held(host: Host) -> Reason:
@@ -223,7 +228,9 @@ def let_go(step: Step, hosts: Sequence[Host]) -> None:
 
 
 def clean_soon(step: Step, host: Host) -> None:
-    """What an attempt leaves behind has to be gone in time."""
+    """What an attempt leaves behind has to be gone in time; maintenance that waits for it need not wait longer."""
+    step.unit_signals.append(("left", host.id))
+    step.lines_due = True
     step.wake(f"clean/{host.id}", after(step.now, CLEAN_DEADLINE))
 
 

@@ -54,11 +54,18 @@ def _hit(step: Step, units: Sequence[HostId]) -> list[tuple[Attempt, list[HostId
     return [(attempt, members) for attempt, members in attempts if attempt.is_live()]
 
 
+def _call_by(step: Step, at: Instant) -> None:
+    """Lines are served at this instant, or earlier if somebody else in them asked for that."""
+    known = step.state.wakes.get("lines/all")
+    if known is None or at < known:
+        step.wake("lines/all", at)
+
+
 def _protected(step: Step, job: Job) -> Reason | None:
     until = job.spec.contract.protected_until
     if until is None or until <= step.now:
         return None
-    step.wake("lines/all", until)
+    _call_by(step, until)
     left_s = in_seconds(until - step.now)
     sentence = f"{job.spec.name} ({job.id}) is not to be touched for another {left_s:.0f} s"
     return because(Token.JOB_PROTECTED, sentence, left_s=round(left_s, 3))
@@ -74,7 +81,7 @@ def _ends_soon(step: Step, job: Job, attempt: Attempt) -> Reason | None:
     end, patience = expected_end(job, attempt), job.spec.contract.wait_for_end
     if end is None or patience == 0 or not step.now < end <= step.now + patience:
         return None
-    step.wake("lines/all", end)
+    _call_by(step, end)
     left_s = in_seconds(end - step.now)
     sentence = f"{job.spec.name} ({job.id}) should end in {left_s:.0f} s; it is let to its end"
     return because(Token.JOB_ENDS_SOON, sentence, left_s=round(left_s, 3))

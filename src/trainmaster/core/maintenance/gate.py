@@ -10,8 +10,9 @@ waits, so that only those are asked again whom a change may concern:
 
 In the line of a book nobody overtakes one whom only the ledger refuses: a wide request would starve behind narrow
 ones. Who takes no capacity (a repair, a hand-over) stands in no line, since a limit that is spent must not block what
-brings capacity back. Those refused by a job's contract do not hold up the others. A line is served when capacity comes
-back; from its head, at most `CONTRACTS_ASKED` refusals of jobs far, so the work per event is bounded.
+brings capacity back. Those refused by a job's contract do not hold up the others, nor do those that the limits never
+allow. A line is served when capacity comes back; from its head, at most `CONTRACTS_ASKED` such refusals far, so the
+work per event is bounded.
 """
 
 from typing import Final
@@ -38,8 +39,22 @@ def request(step: Step, event: OperationRequested) -> Operation:
     operation = create(step, event.spec, event.by)
     if event.key:
         state.keys[event.key] = operation.id
-    consider(step, operation)
+    reason = _too_late(step, event.spec)
+    if reason is not None:
+        running.finish(step, operation, OperationState.CANCELLED, reason)
+    else:
+        consider(step, operation)
     return operation
+
+
+def _too_late(step: Step, spec: OperationSpec) -> Reason | None:
+    """Whether something that had to be done before has ended already, otherwise than done."""
+    gone = [name for name in spec.after if name not in step.state.maintenance.operations]
+    for ended in step.state.maintenance.ended if gone else ():
+        if ended.id in gone and ended.state is not OperationState.DONE:
+            sentence = f"{ended.id} had to be done before, and it ended as {ended.state.value}"
+            return Reason(token=Token.PREDECESSOR_FAILED, sentence=sentence)
+    return None
 
 
 def create(step: Step, spec: OperationSpec, by: str) -> Operation:
@@ -100,8 +115,12 @@ def inherit(step: Step, earlier: Operation, later: Operation) -> None:
     if earlier.line:
         index.enter_line(earlier)
         step.lines_due = True
-    if earlier.asked_lock and not earlier.locked:
+    if earlier.asked_lock:
         step.granted += index.locks.rekey(earlier.id, earlier.key())
+    for unit in earlier.units if earlier.state is not OperationState.REQUESTED else ():
+        visit = step.state.maintenance.visits.get(unit)
+        if visit is not None and earlier.id in (*visit.pending, *visit.wide):
+            visits.hurry(step, visit, earlier.key())
     for name in earlier.after:
         inherit(step, step.state.maintenance.operations[name], earlier)
 
@@ -142,10 +161,20 @@ def _refusal(step: Step, operation: Operation) -> tuple[str, Reason] | None:
     if not operation.units:
         return None
     book, ledger = step.derived.planner.book_of(operation.units), step.derived.planner.ledger
-    reason = ledger.check(operation.units) or contract.refusal(step, operation)
+    reason = _refusal_of_ledger(step, operation)[0] or contract.refusal(step, operation)
     if reason is None and (not ledger.takes(operation.units) or _first_in_line(step, book, operation)):
         return None
     return book, reason or _in_line(step, book)
+
+
+def _refusal_of_ledger(step: Step, operation: Operation) -> tuple[Reason | None, bool]:
+    """Why the ledger does not allow it now, and whether it never will with the limits as they are."""
+    ledger = step.derived.planner.ledger
+    reason = ledger.check(operation.units)
+    never = ledger.never(operation.units) if reason is not None else None
+    if never is not None:
+        return never.but(sentence=f"with the limits as they are it can never begin: {never.sentence}"), True
+    return reason, False
 
 
 def _absent(step: Step, operation: Operation) -> tuple[str, Reason] | None:
@@ -167,7 +196,8 @@ def _first_in_line(step: Step, book: str, operation: Operation) -> bool:
         other = step.state.maintenance.operations[name]
         if other.key() >= operation.key():
             break
-        if other.reason is None or other.reason.token not in contract.TOKENS:
+        waits_for_job = other.reason is not None and other.reason.token in contract.TOKENS
+        if not waits_for_job and step.derived.planner.ledger.never(other.units) is None:
             return False
     return True
 
@@ -213,16 +243,41 @@ def serve_line(step: Step, line: str) -> None:
         consider(step, operation)
 
 
+def _of_books(step: Step) -> list[Operation]:
+    """All that wait in the lines of books, in the order of their keys."""
+    operations = step.state.maintenance.operations
+    lines = step.derived.planner.lines.items()
+    entries = sorted(entry for line, found in lines if not line.startswith(("unit/", "train/")) for entry in found)
+    return [operations[name] for _, _, name in entries]
+
+
+def sort_anew(step: Step) -> None:
+    """The limits are others, and so may be the books."""
+    waiting = _of_books(step)
+    for operation in waiting:
+        leave(step, operation)
+    for operation in waiting:
+        consider(step, operation)
+
+
+def unit_lost(step: Step, unit: HostId) -> None:
+    """What waits for capacity to work on this unit takes none any more: it waits for the repair, or is the repair."""
+    for operation in _of_books(step):
+        if unit in operation.units:
+            leave(step, operation)
+            consider(step, operation)
+
+
 def _serve(step: Step, line: str) -> None:
     index = step.derived.planner
     place = refused = 0
     while place < len(index.lines.get(line, ())) and refused < CONTRACTS_ASKED:
         operation = step.state.maintenance.operations[index.lines[line][place][2]]
-        reason = index.ledger.check(operation.units)
-        if reason is not None:
+        reason, never = _refusal_of_ledger(step, operation)
+        if reason is not None and not never:
             operation.reason = reason
             return
-        reason = contract.refusal(step, operation)
+        reason = reason or contract.refusal(step, operation)
         if reason is not None:
             operation.reason = reason
             place, refused = place + 1, refused + 1

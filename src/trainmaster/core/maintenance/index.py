@@ -22,6 +22,7 @@ from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.maintenance.rollout import Rollout
 from trainmaster.core.maintenance.scope import ResourceIndex, Scope
 from trainmaster.core.maintenance.stages import Plan
+from trainmaster.core.maintenance.visit import VisitPhase
 
 Commands = tuple[tuple[StepCommand, ...], Observation | None]
 
@@ -52,11 +53,14 @@ class PlannerIndex:
         self._known: list[Host] = []
         for host in sorted(hosts, key=lambda host: host.position):
             self.add(host)
+            visit = state.visits.get(host.id)
+            if visit is not None and visit.phase is VisitPhase.NOTICED and host.allocation is not None:
+                self.noticed.setdefault(host.allocation, set()).add(host.id)
         self.recount()
         self.reread()
         self.reroll()
         self._relock()
-        for operation in state.operations.values():
+        for operation in sorted(state.operations.values(), key=lambda one: one.sequence):
             for other in operation.after:
                 self.dependents.setdefault(other, []).append(operation.id)
             if operation.line:

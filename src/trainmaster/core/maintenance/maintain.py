@@ -8,7 +8,7 @@ round ends something or starts something, so the loop ends.
 from collections.abc import Callable
 
 from trainmaster.core.base.ids import HostId, OperationId
-from trainmaster.core.maintenance import gangs, gate, running, trains, trials, visits
+from trainmaster.core.maintenance import drains, gangs, gate, losses, running, trains, trials, visits
 from trainmaster.core.maintenance.events import CapacityDeclared, CatalogueDeclared
 from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.step import Step
@@ -25,7 +25,7 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
         elif step.unit_signals:
             _tell(step, *step.unit_signals.pop(0))
         elif step.orphans:
-            visits.orphaned(step, step.orphans.pop(0))
+            losses.orphaned(step, step.orphans.pop(0))
         elif step.ended_operations:
             operation = step.ended_operations.pop(0)
             trains.operation_ended(step, operation)
@@ -52,6 +52,9 @@ def _tell(step: Step, what: str, unit: HostId) -> None:
         visits.go_on(step, unit)
     elif what == "out":
         visits.unit_out(step, unit)
+        gate.serve_line(step, f"unit/{unit}")
+    elif what == "left":
+        drains.job_left(step, unit)
     elif what == "ready":
         visits.unit_ready(step, unit)
         gate.serve_line(step, f"unit/{unit}")
@@ -59,7 +62,8 @@ def _tell(step: Step, what: str, unit: HostId) -> None:
         visits.drain_now(step, unit)
     else:
         assert what == "lost", what
-        visits.unit_lost(step, unit)
+        losses.unit_lost(step, unit)
+        gate.unit_lost(step, unit)
 
 
 def _granted(step: Step, name: str) -> None:
@@ -67,13 +71,25 @@ def _granted(step: Step, name: str) -> None:
     if kind == "visit":
         visits.lock_granted(step, HostId(unit))
         return
-    operation = step.state.maintenance.operations[OperationId(name)]
+    operation = step.state.maintenance.operations.get(OperationId(name))
+    if operation is None or operation.locked or not step.derived.planner.locks.holds(name):
+        return  # it gave them back before it was told
     assert operation.state in (OperationState.ADMITTED, OperationState.DRAINING), (name, operation.state)
     running.granted(step, operation)
 
 
 def catalogue_declared(step: Step, event: CatalogueDeclared) -> None:
-    step.state.maintenance.catalogue = event.catalogue
+    """From now on this is what can be asked for. Of the old one stays, at the end, what operations that have not ended
+    are about; the next declaration after them drops it."""
+    maintenance, catalogue = step.state.maintenance, event.catalogue
+    specs = [operation.spec for operation in maintenance.operations.values()]
+    used = {spec.component for spec in specs if spec.component}, {spec.kind for spec in specs}
+    old = maintenance.catalogue
+    components = (one for one in old.components if one.name in used[0] and catalogue.component(one.name) is None)
+    kinds = (one for one in old.kinds if one.name in used[1] and catalogue.kind(one.name) is None)
+    maintenance.catalogue = catalogue.but(
+        components=(*catalogue.components, *components), kinds=(*catalogue.kinds, *kinds)
+    )
     step.derived.planner.reread()
     for host in step.state.hosts.values():
         step.restack(host, step.derived.planner.stack_of(host.versions))
@@ -83,6 +99,4 @@ def capacity_declared(step: Step, event: CapacityDeclared) -> None:
     """From now on these are the limits. What was admitted stays so; lines are sorted into the new books."""
     step.state.maintenance.capacity = event.capacity
     step.derived.planner.recount()
-    lines = step.derived.planner.lines
-    for line in [name for name in lines if not name.startswith(("unit/", "train/"))]:
-        gate.serve_line(step, line)
+    gate.sort_anew(step)

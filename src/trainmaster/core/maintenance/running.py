@@ -23,6 +23,7 @@ from trainmaster.core.maintenance.operation import (
     Operation,
     OperationState,
 )
+from trainmaster.core.maintenance.visit import Visit
 from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.core.step import Step
 
@@ -108,11 +109,12 @@ def leg_ended(step: Step, effect: RunSteps, event: EffectEnded) -> Operation | N
     if isinstance(version, str) and version and effect.observe is not None:
         operation.observed = version
         hosts.observed(step, step.state.hosts[effect.host], effect.observe.component, version)
-    if event.outcome == "not-run" and operation.tries < TRIES:
+    taken_back = operation.ends_as is not None and operation.leg == "apply"
+    if event.outcome == "not-run" and operation.tries < TRIES and not taken_back:
         operation.tries += 1
         send(step, operation, operation.leg)
         return None
-    if event.outcome == "unknown" and operation.leg == "apply" and operation.tries < TRIES:
+    if event.outcome == "unknown" and operation.leg == "apply" and operation.tries < TRIES and not taken_back:
         operation.tries += 1
         _look(step, operation)
         return None
@@ -122,9 +124,11 @@ def leg_ended(step: Step, effect: RunSteps, event: EffectEnded) -> Operation | N
 
 
 def _look(step: Step, operation: Operation) -> None:
-    """Nobody knows how it ended: observe, if there is something to observe, else do it again."""
+    """Nobody knows how it ended: observe, if there is something to observe, else do it again. What shows only after a
+    boot can't be observed yet, and steps are idempotent."""
     _, observe = step.derived.planner.commands(operation, "check")
-    send(step, operation, "check" if observe is not None else "apply")
+    after_boot = work_of(step, operation).disturbs == "reboot"
+    send(step, operation, "check" if observe is not None and not after_boot else "apply")
 
 
 def _note_failure(operation: Operation, event: EffectEnded) -> None:
@@ -144,7 +148,10 @@ def wants_undo(step: Step, operation: Operation) -> bool:
 def finish(step: Step, operation: Operation, state: OperationState, reason: Reason | None) -> None:
     """The end: everything it has or waits for is given back, and whoever waited for it is told."""
     maintenance = step.state.maintenance
-    was_held = let_go(step, operation)
+    if operation.state is OperationState.RUNNING and state is not OperationState.DONE:
+        _mark_units(step, operation)
+    led = bool(operation.line)  # others may have waited behind it
+    was_held = let_go(step, operation) or led
     move(step, operation, state, reason.sentence if reason is not None else state.value)
     operation.reason = reason
     if operation.effect is not None:
@@ -157,6 +164,21 @@ def finish(step: Step, operation: Operation, state: OperationState, reason: Reas
         _released(step, maintenance.operations.get(name), operation)
     step.ended_operations.append(operation)
     step.lines_due = step.lines_due or was_held
+
+
+def _mark_units(step: Step, operation: Operation) -> None:
+    """It was begun on its units and will not be carried to its end: what comes after it there is not tried, and what it
+    touched is verified all the same."""
+    for unit in operation.units:
+        visit = step.state.maintenance.visits.get(unit)
+        if visit is not None and operation.id in (visit.current, *visit.wide, *visit.applied):
+            visit.failed = (*visit.failed, component_of(operation))
+            demand(step, visit, operation)
+
+
+def demand(step: Step, visit: Visit, operation: Operation) -> None:
+    """What the operation touched has to be verified before the unit returns."""
+    visit.tasks = tuple(dict.fromkeys((*visit.tasks, *work_of(step, operation).verify)))
 
 
 def _remember(step: Step, operation: Operation) -> None:
@@ -203,7 +225,7 @@ def let_go(step: Step, operation: Operation) -> bool:
         index.leave_line(operation)
         operation.line = ""
     if operation.asked_lock:
-        step.granted += index.locks.release(operation.id) if operation.locked else index.locks.withdraw(operation.id)
+        give_back(step, operation.id)
     operation.locked = operation.asked_lock = False
     held = operation.promised
     if held:
@@ -212,6 +234,12 @@ def let_go(step: Step, operation: Operation) -> bool:
     for unit in operation.units:
         _leave_visit(step, operation, unit)
     return held
+
+
+def give_back(step: Step, name: str) -> None:
+    """Gives locks back, or the place in their queues; also locks that were granted and not told yet."""
+    locks = step.derived.planner.locks
+    step.granted += locks.release(name) if locks.holds(name) else locks.withdraw(name)
 
 
 def _leave_visit(step: Step, operation: Operation, unit: HostId) -> None:

@@ -69,7 +69,7 @@ def abort(step: Step, event: TrainAborted) -> None:
 
 def _withdraw(step: Step, train: Train, reason: Reason) -> None:
     """What the train asked for and is not carried out is cancelled everywhere."""
-    for operation in list(step.state.maintenance.operations.values()):
+    for operation in sorted(step.state.maintenance.operations.values(), key=lambda one: one.sequence):
         if operation.train == train.spec.name and operation.is_live():
             gate.withdraw(step, operation, OperationState.CANCELLED, reason)
 

@@ -75,7 +75,7 @@ def operation_ended(step: Step, operation: Operation) -> None:
 
 def host_failed(step: Step, unit: HostId, loaded: bool) -> None:
     """A host failed by itself, not by an operation on it."""
-    for rollout in list(step.state.maintenance.rollouts.values()):
+    for rollout in sorted(step.state.maintenance.rollouts.values(), key=lambda one: one.id):
         plan = step.derived.planner.plan_of(rollout)
         if not rollout.is_live() or unit not in plan.rank:
             continue
@@ -131,7 +131,7 @@ def _judge(step: Step, rollout: Rollout) -> None:
 
 
 def _take_back(step: Step, rollout: Rollout, reason: Reason) -> None:
-    for operation in list(step.state.maintenance.operations.values()):
+    for operation in sorted(step.state.maintenance.operations.values(), key=lambda one: one.sequence):
         if operation.rollout == rollout.id:
             gate.withdraw(step, operation, OperationState.OFF_BOARDED, reason)
 

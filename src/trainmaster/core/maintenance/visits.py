@@ -5,7 +5,7 @@ whenever something changed: the unit is out, a lock was granted, an operation en
 """
 
 from trainmaster.core.base.ids import HostId, OperationId
-from trainmaster.core.base.reasons import Reason, Token
+from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import after
 from trainmaster.core.effects import RebootHost, RunSteps
 from trainmaster.core.fleet import hosts
@@ -32,7 +32,7 @@ def join(step: Step, operation: Operation, unit: HostId) -> None:
     fresh = visit is None
     if visit is None:
         visit = visits[unit] = Visit(unit=unit, key=operation.key(), opened_at=step.now, since=step.now)
-    visit.key = min(visit.key, operation.key())
+    hurry(step, visit, operation.key())
     if operation.is_wide():
         visit.wide = (*visit.wide, operation.id)
     else:
@@ -56,6 +56,15 @@ def join(step: Step, operation: Operation, unit: HostId) -> None:
         sentence = f"{unit} is {visit.phase.value}; it is next there"
         numbers: dict[str, int | float | str] = {"blockers": len(visit.applied) + (visit.current is not None)}
         operation.reason = Reason(token=Token.RESOURCE_BUSY, sentence=sentence, numbers=numbers)
+
+
+def hurry(step: Step, visit: Visit, key: tuple[int, int]) -> None:
+    """The visit's place in line is the best of its operations."""
+    if visit.key <= key:
+        return
+    visit.key = key
+    if visit.asked_lock:
+        step.granted += step.derived.planner.locks.rekey(visit.lock_name, key)
 
 
 def _in_order(step: Step, names: tuple[OperationId, ...]) -> tuple[OperationId, ...]:
@@ -85,7 +94,7 @@ def _open(step: Step, visit: Visit, host: Host, operation: Operation) -> None:
 def drain_now(step: Step, name: str) -> None:
     """The moment has come (a checkpoint was just published, the job has ended, or it can wait no longer)."""
     visit = step.state.maintenance.visits.get(HostId(name))
-    if visit is None or visit.phase is not _P.NOTICED:
+    if visit is None or visit.phase is not _P.NOTICED or not (visit.pending or visit.wide):
         return
     drains.forget(step, visit)
     host = step.state.hosts[visit.unit]
@@ -121,6 +130,9 @@ def unit_ready(step: Step, unit: HostId) -> None:
 
 def _is_out(step: Step, visit: Visit) -> None:
     drains.forget(step, visit)
+    host, wanting = step.state.hosts[visit.unit], (*visit.pending, *visit.wide)
+    if host.hold_of(MAINTENANCE) is None and wanting:  # somebody else drained it while it waited for its moment
+        drains.drain(step, visit, host, step.state.maintenance.operations[wanting[0]])
     visit.drained_at = step.now
     move(step, visit, _P.OUT, "nothing runs on it")
     step.unit_signals.append(("go-on", visit.unit))
@@ -135,11 +147,17 @@ def go_on(step: Step, unit: HostId) -> None:
         if not visit.pending and not visit.wide:
             _called_off(step, visit)
         return
-    if visit.phase is _P.OUT and (visit.pending or visit.needs_reboot) and not _has_lock(step, visit):
-        return
+    if visit.phase is _P.OUT and (visit.pending or visit.needs_reboot):
+        has_lock = _has_lock(step, visit)
+        for name in visit.wide:
+            _ask_wide(step, step.state.maintenance.operations[name])
+        if not has_lock:
+            return
     if visit.phase is _P.OUT and visit.pending:
         move(step, visit, _P.APPLYING, "its lock is held")
     if visit.phase is _P.APPLYING and _apply_next(step, visit):
+        return
+    if visit.phase is _P.APPLYING and _undo_next(step, visit):
         return
     if visit.phase in (_P.APPLYING, _P.OUT) and visit.needs_reboot:
         _reboot(step, visit)
@@ -173,17 +191,16 @@ def _has_lock(step: Step, visit: Visit) -> bool:
 
 
 def lock_granted(step: Step, unit: HostId) -> None:
-    visit = step.state.maintenance.visits[unit]
+    visit = step.state.maintenance.visits.get(unit)
+    if visit is None or visit.locked or not step.derived.planner.locks.holds(visit.lock_name):
+        return  # it gave the lock back before it was told
     visit.locked = True
     go_on(step, unit)
 
 
 def _release_lock(step: Step, visit: Visit) -> None:
-    locks = step.derived.planner.locks
-    if visit.locked:
-        step.granted += locks.release(visit.lock_name)
-    elif visit.asked_lock:
-        step.granted += locks.withdraw(visit.lock_name)
+    if visit.asked_lock:
+        running.give_back(step, visit.lock_name)
     visit.locked = visit.asked_lock = False
 
 
@@ -203,6 +220,31 @@ def _apply_next(step: Step, visit: Visit) -> bool:
         running.start(step, operation)
         return True
     return False
+
+
+def _undo_next(step: Step, visit: Visit) -> bool:
+    """Takes back what was applied, is to be taken back, and would have been checked after a reboot; no reboot comes for
+    it."""
+    operations = step.state.maintenance.operations
+    for name in visit.unchecked:
+        operation = operations[name]
+        if operation.ends_as is None:
+            continue
+        visit.unchecked = tuple(other for other in visit.unchecked if other != name)
+        visit.applied = tuple(other for other in visit.applied if other != name)
+        visit.current = name
+        if running.wants_undo(step, operation):
+            running.send(step, operation, "undo")
+        else:
+            running.finish(step, operation, operation.ends_as, operation.failure)
+        return True
+    waiting = (operations[name] for name in visit.applied)
+    visit.needs_reboot = visit.needs_reboot and any(_boots(step, operation) for operation in waiting)
+    return False
+
+
+def _boots(step: Step, operation: Operation) -> bool:
+    return running.work_of(step, operation).disturbs == "reboot"
 
 
 def _failed_before(step: Step, visit: Visit, operation: Operation) -> str:
@@ -241,46 +283,50 @@ def _failed(step: Step, operation: Operation, event: EffectEnded) -> None:
     if operation.leg == "undo":
         told = "and was undone" if event.outcome == "done" else f"and could not be undone: {event.detail}"
         reason = reason.but(sentence=f"{reason.sentence}; {told}")
-    for unit in operation.units:
-        visit = step.state.maintenance.visits.get(unit)
-        if visit is not None:
-            visit.failed = (*visit.failed, running.component_of(operation))
-            _demand(step, visit, operation)
     running.finish(step, operation, operation.ends_as or OperationState.FAILED, reason)
-
-
-def _demand(step: Step, visit: Visit, operation: Operation) -> None:
-    """What the operation touched has to be verified, also where it failed."""
-    tasks = running.work_of(step, operation).verify
-    visit.tasks = tuple(dict.fromkeys((*visit.tasks, *tasks)))
 
 
 def _carried_out(step: Step, operation: Operation) -> None:
     """Applied, or checked after the reboot: its units are next."""
-    work, wide = running.work_of(step, operation), operation.is_wide()
-    first = operation.state is OperationState.RUNNING and operation.leg in ("apply", "check")
-    after_boot = work.disturbs == "reboot"
-    checked = operation.leg == "check" and operation.state is OperationState.RUNNING
-    assert first, (operation.id, operation.state, operation.leg)
+    assert operation.state is OperationState.RUNNING, (operation.id, operation.state)
+    assert operation.leg in ("apply", "check"), (operation.id, operation.leg)
+    visits, wide, after_boot = step.state.maintenance.visits, operation.is_wide(), _boots(step, operation)
+    checked = operation.leg == "check"
+    there = [unit for unit in operation.units if not wide or _needs(visits.get(unit), operation.id)]
     if wide:
-        operation.left = operation.units
-        step.granted += step.derived.planner.locks.release(operation.id)
+        operation.left = tuple(there)
+        running.give_back(step, operation.id)
         operation.locked = operation.asked_lock = False
+        if len(there) < len(operation.units):
+            gone = len(operation.units) - len(there)
+            sentence = f"{gone} of {len(operation.units)} units were lost while it was carried out"
+            operation.failure = because(Token.UNIT_LOST, sentence, lost=gone, units=len(operation.units))
+        if not there:
+            running.finish(step, operation, OperationState.FAILED, operation.failure)
+            return
     if wide or not after_boot or checked:
         running.move(step, operation, OperationState.VERIFYING, "carried out; its units are to be verified")
-    for unit in operation.units:
-        visit = step.state.maintenance.visits[unit]
-        _demand(step, visit, operation)
-        visit.wide = tuple(name for name in visit.wide if name != operation.id)
-        if operation.id not in visit.applied:
-            visit.applied = (*visit.applied, operation.id)
-        if after_boot and not checked:
-            visit.needs_reboot = True
-            if not wide:
-                visit.unchecked = (*visit.unchecked, operation.id)
-        if visit.current == operation.id:
-            visit.current = None
-        step.unit_signals.append(("go-on", unit))
+    for unit in there:
+        _note_applied(step, visits[unit], operation, boot=after_boot and not checked)
+
+
+def _needs(visit: Visit | None, name: OperationId) -> bool:
+    return visit is not None and name in visit.wide
+
+
+def _note_applied(step: Step, visit: Visit, operation: Operation, boot: bool) -> None:
+    """The visit goes on without it, until the unit is verified."""
+    running.demand(step, visit, operation)
+    visit.wide = tuple(name for name in visit.wide if name != operation.id)
+    if operation.id not in visit.applied:
+        visit.applied = (*visit.applied, operation.id)
+    if boot:
+        visit.needs_reboot = True
+        if not operation.is_wide():
+            visit.unchecked = (*visit.unchecked, operation.id)
+    if visit.current == operation.id:
+        visit.current = None
+    step.unit_signals.append(("go-on", visit.unit))
 
 
 def _reboot(step: Step, visit: Visit) -> None:
@@ -372,10 +418,11 @@ def _passed(step: Step, visit: Visit) -> None:
         move(step, visit, _P.OUT, "somebody needs it out again")
         step.unit_signals.append(("go-on", visit.unit))
     else:
-        _close(step, visit, "returned")
+        close(step, visit, "returned")
 
 
-def _close(step: Step, visit: Visit, why: str) -> None:
+def close(step: Step, visit: Visit, why: str) -> None:
+    """The visit is over; what its operations still need is the business of who closes it."""
     drains.forget(step, visit)
     step.unwake(f"reboot/{visit.unit}")
     _release_lock(step, visit)
@@ -385,56 +432,8 @@ def _close(step: Step, visit: Visit, why: str) -> None:
 
 def _called_off(step: Step, visit: Visit) -> None:
     """Everything that needed the unit out was taken back before it had left."""
-    _close(step, visit, "called off")
-    hosts.lift(step, step.state.hosts[visit.unit], MAINTENANCE, "the maintenance was called off")
-
-
-def unit_lost(step: Step, unit: HostId) -> None:
-    """The unit counts as failed: what was not started goes back to the gate, what was under way has failed."""
-    maintenance = step.state.maintenance
-    visit = maintenance.visits.get(unit)
-    if visit is None:
-        return
-    host = step.state.hosts[unit]
-    waiting, applied, current = (*visit.pending, *visit.wide), visit.applied, visit.current
-    checked = [name for name in applied if maintenance.operations[name].state is OperationState.VERIFYING]
-    on_trial = [name for name in applied if maintenance.operations[name].rollout is not None]
-    visit.pending = visit.wide = visit.applied = visit.unchecked = ()
-    visit.current = visit.reboot = None
-    _close(step, visit, "the unit was lost")
-    hosts.lift(step, host, MAINTENANCE, "the unit was lost")
-    lost = Reason(token=Token.UNIT_LOST, sentence=f"{unit} was lost during its maintenance: {host.reason.sentence}")
-    for name in dict.fromkeys((*((current,) if current else ()), *applied)):
-        operation = maintenance.operations.get(name)
-        if operation is not None:
-            blamed = name in on_trial if on_trial else name not in checked or len(applied) == len(checked)
-            _lose(step, operation, unit, lost if blamed or name == current else None)
-    for name in waiting:
-        operation = maintenance.operations.get(name)
-        if operation is not None and operation.state is not OperationState.RUNNING:
-            running.back_to_gate(step, operation, f"{unit} was lost before it started")
-
-
-def _lose(step: Step, operation: Operation, unit: HostId, lost: Reason | None) -> None:
-    """An operation that was under way, or carried out, on a unit that is lost now."""
-    if lost is not None:
-        operation.failure = operation.failure or lost
-    operation.left = tuple(other for other in operation.left if other != unit)
-    if operation.left or (operation.is_wide() and operation.state is OperationState.RUNNING):
-        return
-    if operation.failure is not None:
-        running.finish(step, operation, operation.ends_as or OperationState.FAILED, operation.failure)
-    else:
-        running.finish(step, operation, OperationState.DONE, None)
-
-
-def orphaned(step: Step, name: OperationId) -> None:
-    """The agent that carried a leg out is gone with its host."""
-    operation = step.state.maintenance.operations.get(name)
-    if operation is None or operation.effect is None or operation.effect in step.state.pending:
-        return
-    operation.effect = None
-    step.unwake(f"op/{operation.id}")
-    sentence = f"{operation.executor}, which carried it out, was lost"
-    reason = operation.failure or Reason(token=Token.UNIT_LOST, sentence=sentence)
-    running.finish(step, operation, operation.ends_as or OperationState.FAILED, reason)
+    close(step, visit, "called off")
+    host, why = step.state.hosts[visit.unit], "the maintenance was called off"
+    hosts.lift(step, host, MAINTENANCE, why)
+    if host.state is HostState.OUT_PLANNED and not host.holds:
+        hosts.verify(step, host, why)
