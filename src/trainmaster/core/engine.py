@@ -56,6 +56,7 @@ from trainmaster.core.events import (
     WorkersExited,
 )
 from trainmaster.core.fleet import hosts
+from trainmaster.core.glance import Glance
 from trainmaster.core.maintenance import drains, gangs, gate, maintain, running, trains, trials, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
@@ -117,6 +118,10 @@ class Engine:
         """Where a gang would go now, if it were alone; changes nothing."""
         found = self._derived.free.place(count, spares)
         return found if isinstance(found, Reason) else found.members
+
+    def glance(self, now: Instant) -> Glance:
+        """The state and what is derived from it, to be asked at an instant; changes nothing."""
+        return Glance(self.state, self._derived, max(now, self.state.now))
 
     def snapshot(self) -> bytes:
         """The state as canonical bytes: equal states give equal bytes."""

@@ -9,6 +9,7 @@ from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect
 from trainmaster.core.events import AnyEvent
+from trainmaster.core.glance import Glance
 from trainmaster.core.state import ClusterState
 
 
@@ -41,6 +42,10 @@ class Decider(Protocol):
 
     def preview_placement(self, count: int, spares: int) -> Reason | tuple[HostId, ...]:
         """Where a gang would go now, if it were alone, or why it would wait."""
+        ...
+
+    def glance(self, now: Instant) -> Glance:
+        """The state to be asked what the engine would decide at an instant; changes nothing."""
         ...
 
 

@@ -58,6 +58,68 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "A scope of maintenance names something that the fleet does not have, or nothing at all.",
         "Name hosts, racks, rows, pods, planes or clusters of the fleet file, as host/h1 or rack/R.",
     )
+    NO_SUCH_KIND = (
+        "no-such-kind",
+        "The catalogue has no kind of operation of this name, or none is declared.",
+        "Name a kind of the catalogue; `upgrade` is built in. See `trainmaster maint lint FILE`.",
+    )
+    NO_SUCH_COMPONENT = (
+        "no-such-component",
+        "The catalogue has no component of this name, or none is declared.",
+        "Name a component of the catalogue that the fleet file names.",
+    )
+    NO_SUCH_OPERATION = (
+        "no-such-operation",
+        "No operation has this id, or it ended so long ago that only the log knows it.",
+        "See `trainmaster maint ls`; `trainmaster event ls` has what is older.",
+    )
+    NO_SUCH_TRAIN = ("no-such-train", "No maintenance train has this name.", "See `trainmaster maint ls`.")
+    NO_SUCH_ROLLOUT = ("no-such-rollout", "No rollout has this id.", "See `trainmaster maint ls`.")
+    SCOPE_MISMATCH = (
+        "scope-mismatch",
+        "The work is for another kind of resource, or for other units, than the scope names.",
+        "Name resources of the kind that the catalogue states for this work.",
+    )
+    VERSION_MISSING = (
+        "version-missing",
+        "An upgrade has to say to which version.",
+        "Give the version, in a form that can stand in a command.",
+    )
+    NO_CONTROLLER = (
+        "no-controller",
+        "Work without power cannot run on the units that lose it, and their cluster has no controller.",
+        'Declare a unit of kind = "controller" in the fleet file.',
+    )
+    CAPACITY_NEVER = (
+        "capacity-never",
+        "Planned work could not take so many units at once even if every unit were in service.",
+        "Ask for fewer units at once, or change [capacity] of the fleet file.",
+    )
+    KEY_TAKEN = (
+        "key-taken",
+        "The key of the request was used before, for another operation.",
+        "Use a new key for each operation, and the same only to ask again for the same.",
+    )
+    BAD_CATALOGUE = (
+        "bad-catalogue",
+        "The catalogue has errors, or lacks what is being worked with.",
+        "Read `trainmaster maint lint FILE`, correct it, and declare it again.",
+    )
+    BAD_CAPACITY = (
+        "bad-capacity",
+        "The limits of capacity contradict each other, or can never hold.",
+        "Correct [capacity] of the fleet file as the sentence says.",
+    )
+    ROLLOUT_ACTIVE = (
+        "rollout-active",
+        "Another version of the component is being rolled out, or the rollout is not in a state for this.",
+        "Wait for it, or stop it with `trainmaster maint abort`.",
+    )
+    JOB_NOT_RUNNING = (
+        "job-not-running",
+        "The job has no hosts, so nothing on them can be upgraded together.",
+        "Ask for operations on the hosts themselves, or wait until the job runs.",
+    )
     NAME_TAKEN = (
         "name-taken",
         "A job of this name is still active.",

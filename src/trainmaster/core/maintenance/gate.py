@@ -60,17 +60,29 @@ def _too_late(step: Step, spec: OperationSpec) -> Reason | None:
 def create(step: Step, spec: OperationSpec, by: str) -> Operation:
     """An operation at the gate that nobody has looked at yet."""
     state, index = step.state.maintenance, step.derived.planner
+    operation = draft(step, spec, by)
+    state.requested += 1
+    state.operations[operation.id] = operation
+    for other in operation.after:
+        index.dependents.setdefault(other, []).append(operation.id)
+        inherit(step, state.operations[other], operation)
+    return operation
+
+
+def draft(step: Step, spec: OperationSpec, by: str) -> Operation:
+    """The next operation as it would be; nobody knows of it."""
+    state, index = step.state.maintenance, step.derived.planner
     work, scope = index.work(spec), index.resources.resolve(spec.scope)
     assert work is not None, spec
     assert isinstance(scope, Scope), scope
-    state.requested += 1
+    number = state.requested + 1
     units = _disturbed(step, work, scope)
-    operation = Operation(
-        id=operation_id(state.requested),
+    return Operation(
+        id=operation_id(number),
         spec=spec,
         by=by,  # type: ignore[arg-type]
         requested_at=step.now,
-        sequence=state.requested,
+        sequence=number,
         aged_at=aged(spec, step.now),
         scope=scope,
         units=units,
@@ -78,11 +90,6 @@ def create(step: Step, spec: OperationSpec, by: str) -> Operation:
         since=step.now,
         after=tuple(other for other in spec.after if other in state.operations),
     )
-    state.operations[operation.id] = operation
-    for other in operation.after:
-        index.dependents.setdefault(other, []).append(operation.id)
-        inherit(step, state.operations[other], operation)
-    return operation
 
 
 def _disturbed(step: Step, work: Component | Kind, scope: Scope) -> tuple[HostId, ...]:
@@ -138,6 +145,12 @@ def consider(step: Step, operation: Operation) -> bool:
         operation.line = line
         step.derived.planner.enter_line(operation)
     return False
+
+
+def refusal(step: Step, operation: Operation) -> Reason | None:
+    """What forbids it now."""
+    found = _refusal(step, operation)
+    return found[1] if found is not None else None
 
 
 def _refusal(step: Step, operation: Operation) -> tuple[str, Reason] | None:

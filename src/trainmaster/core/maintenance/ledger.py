@@ -420,6 +420,13 @@ class Ledger:
         wanted = self._wanted(units, (_FREE, _PROMISED, _LEAVING, _PLANNED, _FAILED))
         return _first([(tally.order, tally.refusal(tally.levels.unworn(), count)) for tally, count in wanted.items()])
 
+    def books_of(self, units: Iterable[HostId]) -> dict[str, int]:
+        """The books that count one of the units, and how many of them planned work would take there."""
+        units = set(units)
+        wanted = self._wanted(units, (_FREE,))
+        tallies = dict.fromkeys(tally for unit in units for tally in self._entries[unit].tallies)
+        return {tally.book.name: wanted.get(tally, 0) for tally in tallies if isinstance(tally, _BookTally)}
+
     def _wanted(self, units: Iterable[HostId], count_as: tuple[int, ...]) -> dict[_Tally, int]:
         """How many of the units each book and domain would have to give."""
         wanted: dict[_Tally, int] = {}

@@ -201,8 +201,8 @@ class GangPlan(Value):
 
 Plan = OperationsPlan | TrainPlan | RolloutPlan | GangPlan
 
-_PASSING = frozenset({"index", "fingerprint", "sentence", "numbers", "at"})
-"""What changes by itself, or repeats in words what other fields say."""
+_PASSING = frozenset({"index", "fingerprint", "sentence", "numbers", "at", "capacity"})
+"""What changes by itself, or says in words or figures what other fields say: tokens tell whether it would wait."""
 
 
 def fingerprint_of(plan: Plan) -> str:

@@ -54,10 +54,11 @@ def ask_lock(step: Step, operation: Operation) -> None:
     if step.derived.planner.locks.request(operation.id, operation.key(), operation.scope):
         granted(step, operation)
     else:
-        operation.reason = _busy(step, operation.id)
+        operation.reason = busy(step, operation.id)
 
 
-def _busy(step: Step, name: str) -> Reason:
+def busy(step: Step, name: str) -> Reason:
+    """Who has, or comes first on, what `name` asked for."""
     index = step.derived.planner
     found = index.locks.blockers(name)
     told = ", ".join(f"{blocker.name} at {index.resources.name(blocker.resource)}" for blocker in found)

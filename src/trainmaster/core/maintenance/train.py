@@ -46,6 +46,8 @@ class TrainSpec(Value):
     emergency: bool = False
     """Contracts of jobs are not read, stops follow each other at once, and it ends after one cycle."""
     mode: Literal["observe", "act"] = "act"
+    size: int = 0
+    """The most units of a domain that it was built for; 0: its domains were named one by one."""
 
 
 class TrainState(Enum):

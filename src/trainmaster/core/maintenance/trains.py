@@ -115,12 +115,12 @@ def _begin(step: Step, train: Train) -> Reason | None:
     """The stop at the next domain, or why it can't begin."""
     domain = train.spec.domains[train.next_domain]
     units = tuple(dict.fromkeys((*domain, *list(train.carried)[: len(domain)])))
-    due, left_out = _due(step, train, units)
-    leaving = _leaving(step, due)
+    due, left_out = due_at_stop(step, train, units)
+    leaving = leaving_of(step, due)
     if leaving and step.derived.planner.ledger.check(leaving) is not None:
         # Those carried over come on top of the domain: without them it may do.
         own = {unit: rows for unit, rows in due.items() if unit in domain}
-        refusal = step.derived.planner.ledger.check(_leaving(step, own)) if own else None
+        refusal = step.derived.planner.ledger.check(leaving_of(step, own)) if own else None
         if refusal is not None:
             return refusal
         units, due = domain, own
@@ -131,7 +131,9 @@ def _begin(step: Step, train: Train) -> Reason | None:
     return None
 
 
-def _due(step: Step, train: Train, units: tuple[HostId, ...]) -> tuple[dict[HostId, list[Due]], dict[HostId, Reason]]:
+def due_at_stop(
+    step: Step, train: Train, units: tuple[HostId, ...]
+) -> tuple[dict[HostId, list[Due]], dict[HostId, Reason]]:
     """What is due by unit, and the units that can't take part now, with why."""
     due: dict[HostId, list[Due]] = {}
     left_out: dict[HostId, Reason] = {}
@@ -149,13 +151,13 @@ def _due(step: Step, train: Train, units: tuple[HostId, ...]) -> tuple[dict[Host
             due[unit] = rows
     if not train.spec.emergency:
         told = train.spec.evict_after is not None
-        for unit, reason in contract.refusals(step, _leaving(step, due), told=told).items():
+        for unit, reason in contract.refusals(step, leaving_of(step, due), told=told).items():
             left_out[unit] = reason
             del due[unit]
     return due, left_out
 
 
-def _leaving(step: Step, due: dict[HostId, list[Due]]) -> tuple[HostId, ...]:
+def leaving_of(step: Step, due: dict[HostId, list[Due]]) -> tuple[HostId, ...]:
     """Units that have to leave production for what is due on them."""
     index = step.derived.planner
     return tuple(

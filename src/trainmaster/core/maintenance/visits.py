@@ -184,7 +184,7 @@ def _has_lock(step: Step, visit: Visit) -> bool:
     visit.asked_lock = True
     visit.locked = index.locks.request(visit.lock_name, visit.key, index.unit_scope(visit.unit))
     if not visit.locked:
-        reason = running._busy(step, visit.lock_name)
+        reason = running.busy(step, visit.lock_name)
         for name in visit.pending:
             step.state.maintenance.operations[name].reason = reason
     return visit.locked

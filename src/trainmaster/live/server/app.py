@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import encode
-from trainmaster.live.server import agents, changes, people
+from trainmaster.live.server import agents, changes, maintenance, maintenance_changes, people
 from trainmaster.live.server.http import Call, Endpoint, Refusal, Route, json_response, problem_response
 from trainmaster.live.server.openapi import document
 from trainmaster.live.server.service import Service
@@ -30,6 +30,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *agents.ROUTES,
     *people.ROUTES,
     *changes.ROUTES,
+    *maintenance.ROUTES,
+    *maintenance_changes.ROUTES,
     Route(
         method="GET",
         path="/openapi.json",

@@ -43,7 +43,7 @@ def asker(call: Call) -> Owner:
     return Owner(f"person:{user}")
 
 
-def _with_reason(reason: str, dry_run: bool) -> None:
+def with_reason(reason: str, dry_run: bool) -> None:
     if not reason.strip() and not dry_run:
         raise Refusal(400, Token.BAD_REQUEST, "a change needs a reason; it is kept with your name")
 
@@ -135,7 +135,7 @@ async def _change_hosts(
 ) -> ChangeReport:
     """`whole`: the event names all hosts, also those that the plan leaves as they are."""
     body: HostsChange = call.body
-    _with_reason(body.reason, body.dry_run)
+    with_reason(body.reason, body.dry_run)
     by = asker(call)
 
     def decide(runtime: Runtime) -> ChangeReport:
@@ -192,7 +192,7 @@ async def _change_job(
     what: str,
 ) -> ChangeReport:
     body: JobChange = call.body
-    _with_reason(body.reason, body.dry_run)
+    with_reason(body.reason, body.dry_run)
     by, now = asker(call), call.service.now()
 
     def decide(runtime: Runtime) -> ChangeReport:

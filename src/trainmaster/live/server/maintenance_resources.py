@@ -245,8 +245,6 @@ class TrainView(Value):
     carried: int
     missed_before: int
     """Units that the last whole cycle missed."""
-    due: int
-    """Units with something due now."""
     stop: StopView | None
 
 

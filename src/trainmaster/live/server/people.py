@@ -95,7 +95,7 @@ async def status(call: Call) -> StatusView:
             hosts_by_state=views.hosts_by_state(state),
             gpus=sum(host.spec.gpus for host in state.hosts.values()),
             jobs_by_state=views.jobs_by_state(state),
-            needs_attention=views.needs_attention(state, service.live, service.now()),
+            needs_attention=views.needs_attention(runtime.engine.glance(service.now()), service.live),
         )
 
 
@@ -106,14 +106,16 @@ async def hosts(call: Call) -> Hosts:
         wanted = known_hosts(state, query.hosts) if query.hosts else tuple(state.hosts)
         found = [state.hosts[name] for name in wanted]
         chosen = sorted((host for host in found if query.state in ("", host.state.value)), key=lambda h: h.position)
-        items = tuple(views.host_view(host, call.service.live) for host in chosen)
+        items = tuple(views.host_view(state, host, call.service.live) for host in chosen)
         return Hosts(index=state.index, at=call.service.now(), items=items)
 
 
 async def host(call: Call) -> HostView:
     async with call.service.settled() as runtime:
-        [name] = known_hosts(runtime.engine.state, call.name("host"))[:1]
-        return views.host_view(runtime.engine.state.hosts[name], call.service.live)
+        state = runtime.engine.state
+        [name] = known_hosts(state, call.name("host"))[:1]
+        view = views.host_view(state, state.hosts[name], call.service.live)
+        return view.but(versions=dict(state.hosts[name].versions))
 
 
 async def host_history(call: Call) -> History:

@@ -15,7 +15,7 @@ difference means other code under the same version, and going on would follow ne
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from trainmaster.core.agent.wire import Report
@@ -105,6 +105,19 @@ class Runtime:
                 self._staged_numbers[event.host] = ReportNumber(host=event.host, session=event.session, number=0)
             self._registered.add(event.host)
         return entry
+
+    def stage_all(self, events: Callable[[], Iterable[AnyEvent]]) -> None:
+        """Applies several events or none of them. Each is made when those before it are applied. Raises `EventRefused`,
+        and what `events` raises."""
+        before = len(self._staged)
+        try:
+            for event in events():
+                self._apply(event)
+        except Exception:
+            if len(self._staged) > before:
+                del self._staged[before:]
+                self.engine = self._rebuild(self._staged)
+            raise
 
     def stage_report(self, report: Report) -> ReportResult:
         """Applies the events of a report unless they are known. Raises `SessionOver`."""

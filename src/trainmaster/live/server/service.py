@@ -136,8 +136,8 @@ class Service:
     # --- what people ask
 
     async def command(self, decide: Callable[[Runtime], T]) -> T:
-        """Lets `decide` look at the state and stage at most one event; returns its answer when that event is stored.
-        Raises what `decide` raises, and `LogFull`."""
+        """Lets `decide` look at the state and stage one event, or several by `stage_all`; returns its answer when they
+        are stored. Raises what `decide` raises, and `LogFull`."""
         return await self._queued(lambda: decide(self.runtime))
 
     @asynccontextmanager

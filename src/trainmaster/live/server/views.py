@@ -14,15 +14,20 @@ from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.recovery.stall import RankMark, stalled
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.state import ClusterState
+from trainmaster.core.step import Step
 from trainmaster.core.words import sentence
+from trainmaster.live.server import maintenance_views
 from trainmaster.live.server.liveview import LiveView
+from trainmaster.live.server.maintenance_views import visit_view
 from trainmaster.live.server.resources import HoldView, HostView, JobDetail, JobProgress, JobView, LoggedEvent, RankView
 from trainmaster.ports.event_log import Entry
 
 ATTENTION_MAX = 100
 
 
-def host_view(host: Host, live: LiveView) -> HostView:
+def host_view(state: ClusterState, host: Host, live: LiveView) -> HostView:
+    """Without its versions, which are many."""
+    visit = state.maintenance.visits.get(host.id)
     return HostView(
         id=host.id,
         cluster=host.spec.cluster,
@@ -39,6 +44,9 @@ def host_view(host: Host, live: LiveView) -> HostView:
         attempt=host.allocation,
         role=host.role,
         reason=host.reason.sentence,
+        kind=host.spec.kind,
+        visit=visit_view(visit) if visit is not None else None,
+        demands=host.demands,
     )
 
 
@@ -188,9 +196,10 @@ def jobs_by_state(state: ClusterState) -> dict[str, int]:
     return dict(Counter(job.state.value for job in state.jobs.values()))
 
 
-def needs_attention(state: ClusterState, live: LiveView, now: Instant) -> tuple[Reason, ...]:
-    """Failed hosts, failed jobs that nobody submitted again, and jobs that stand still or can't save; oldest first, at
-    most `ATTENTION_MAX`."""
+def needs_attention(step: Step, live: LiveView) -> tuple[Reason, ...]:
+    """Failed hosts, failed jobs that nobody submitted again, jobs that stand still or can't save, and what maintenance
+    has to say; oldest first, at most `ATTENTION_MAX`."""
+    state, now = step.state, step.now
     newest = {job.spec.name: job for job in sorted(state.jobs.values(), key=lambda job: job.submitted_index)}
     found = [
         (host.since, because(host.reason.token, f"{host.id}: {host.reason.sentence}", **host.reason.numbers))
@@ -208,6 +217,7 @@ def needs_attention(state: ClusterState, live: LiveView, now: Instant) -> tuple[
         if attempt is not None and trouble is not None:
             told = because(trouble.token, f"{job.spec.name} ({job.id}): {trouble.sentence}", **trouble.numbers)
             found.append((attempt.since, told))
+    found += maintenance_views.needs_attention(step)
     return tuple(reason for _, reason in sorted(found, key=lambda row: row[0])[:ATTENTION_MAX])
 
 

@@ -59,6 +59,7 @@ CATALOGUE = Catalogue(
         kind("deep-check", verify=("burn",)),
         kind("rack-power", "power", scope="rack"),
         kind("rack-look", "nothing", scope="rack"),
+        kind("pod-check", scope="pod"),
         kind("repair", repairs=True),
         kind("reboot", "reboot"),
     ),
