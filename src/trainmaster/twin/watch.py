@@ -6,8 +6,9 @@ After every event, what the event can have broken, from books of the watcher's o
 6. A wait has a reason: an operation that was just requested runs, or says on what it waits.
 
 Every `every` events the whole state: everything that `core.invariants` knows; the ledger, counted anew from hosts and
-operations; no operation older than `AGE_BOUND`; no hold of the planner without a visit. Looking at everything after
-every event would cost a hundred times the run itself, and what it would find a little later is found too.
+operations; no operation older than `AGE_BOUND`; no hold of the planner without a visit, and nobody out whom nobody
+holds. Looking at everything after every event would cost a hundred times the run itself, and what it would find a
+little later is found too.
 """
 
 from collections.abc import Iterator
@@ -157,3 +158,5 @@ def _holds(world: "World") -> Iterator[str]:
     for host in world.engine.state.hosts.values():
         if host.holds and host.hold_of(MAINTENANCE) is not None and host.id not in visits:
             yield f"7: {host.id} is held for maintenance, and no visit is open"
+        if host.state is HostState.OUT_PLANNED and not host.holds:
+            yield f"6: {host.id} is out for planned work, and nobody holds it"

@@ -185,6 +185,9 @@ class World:
         if effect.leg != "apply":
             took = Duration(took // 8)
         fails = effect.leg == "apply" and stream.uniform() < self.scenario.operations.fails
+        limit = sum(step.deadline for step in effect.steps)
+        if took > limit:  # a command is killed at its deadline
+            took, fails = Duration(limit), fails or limit > 0
         self.kernel.after(took, self._steps_ended, (effect, unit, unit.boot, fails))
 
     def _steps_ended(self, told: tuple[RunSteps, Unit, int, bool]) -> None:
