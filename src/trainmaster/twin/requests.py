@@ -5,6 +5,9 @@ each cluster: neighbouring hosts get a few different updates each, and a few oth
 what is wider (a rack's power shelf) comes by itself. A kind is drawn first, by its weight, then one of the resources
 that it is for. Every operation is requested by itself: whatever is shared is shared by the planner.
 
+Versions are numbers above all that rules ask for at least, and components that must have the same version come
+together, so no host is kept out by a rule, unless one of the two fails; such hosts get both again once a day.
+
 Left out, and named: kinds whose work could never be allowed (a pod that must go dark when a buffer holds half of it),
 and components that must agree over the hosts of a job, which take the whole gang at once.
 """
@@ -14,14 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from trainmaster.core.base.ids import ClusterId, ComponentName, HostId
 from trainmaster.core.base.seed import Stream
+from trainmaster.core.base.time import Instant
 from trainmaster.core.fleet.inventory import HostSpec
+from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.capacity import counted
-from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind, Priority, takes_capacity
+from trainmaster.core.maintenance.catalogue import UPGRADE, Component, Kind, Priority, Rule, takes_capacity
 from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.ledger import Ledger, Side
 from trainmaster.core.maintenance.scope import KINDS, ResourceIndex, Scope
+from trainmaster.core.maintenance.visit import VERSIONS
 from trainmaster.twin.chance import Weighted
-from trainmaster.twin.scenario import DAY, SETTLING, START
+from trainmaster.twin.scenario import DAY, HIGH, SETTLING, START
 
 if TYPE_CHECKING:
     from trainmaster.twin.world import World
@@ -33,13 +39,15 @@ _PRIORITIES: Final = (Priority.PLANNED, Priority.PLANNED, Priority.PLANNED, Prio
 class Target:
     """A kind of work, and the resources that it can be asked for."""
 
-    __slots__ = ("component", "kind", "scopes", "width", "work")
+    __slots__ = ("component", "group", "kind", "scopes", "width", "work")
 
     def __init__(self, work: Work, scopes: tuple[str, ...]) -> None:
         self.work, self.scopes = work, scopes
         self.kind = UPGRADE if isinstance(work, Component) else work.name
         self.component = work.name if isinstance(work, Component) else ComponentName("")
         self.width = work.scope
+        self.group: tuple[Target, ...] = (self,)
+        """What is asked for together with it on a unit, itself included."""
 
 
 class Requests:
@@ -53,6 +61,7 @@ class Requests:
         """By kind or component."""
         self.stops = 0
         targets, self.left_out = _targets(scenario.catalogue.components + scenario.catalogue.kinds, world)
+        _group(targets, scenario.catalogue.rules)
         quiet = [target for target in targets if not takes_capacity(target.work)]
         disruptive = [target for target in targets if takes_capacity(target.work)]
         self._updates = [target for target in disruptive if _is_update(target)]
@@ -88,6 +97,7 @@ class Requests:
             each = hosts * min(mix.bundle, len(self._updates)) + (mix.singles if self._singles is not None else 0)
             self._stop_gap = round(DAY * each / max(mix.disruptive_per_day - wide, 1))
             kernel.after(2 * SETTLING, self._stop, tuple(sorted(self._hosts)))
+            kernel.after(DAY, self._mend, None)
 
     def _quiet_one(self, _: None) -> None:
         chance, targets = self._chance, self._quiet_narrow
@@ -112,22 +122,38 @@ class Requests:
         chosen = [hosts[(first + place) % len(hosts)] for place in range(min(self.mix.stop_hosts, len(hosts)))]
         self._next_host[cluster] = (first + len(chosen)) % len(hosts)
         self.stops += 1
-        updates = chance.shuffled(self._updates)[: self.mix.bundle]
+        shuffled = [target for first in chance.shuffled(self._updates) for target in first.group]
+        updates = list(dict.fromkeys(shuffled))[: self.mix.bundle]
+        updates = list(dict.fromkeys(target for each in updates for target in each.group))
         for host in chosen:
             for target in updates:
                 self._request(target, f"host/{host.id}", chance, "disruptive")
         for _ in range(self.mix.singles if self._singles is not None else 0):
             assert self._singles is not None
             target = self._singles.draw(chance)
-            self._request(target, chance.choice(target.scopes), chance, "disruptive")
+            scope = chance.choice(target.scopes)
+            for each in target.group:
+                self._request(each, scope, chance, "disruptive")
         self.world.kernel.after(self._stop_gap, self._stop, (*clusters[1:], cluster))
+
+    def _mend(self, _: None) -> None:
+        """Hosts that a rule keeps out, since one of its two updates failed, get them again."""
+        state = self.world.engine.state
+        together = [target for target in self._updates if len(target.group) > 1]
+        for name, host in state.hosts.items():
+            if host.state is not HostState.OUT_PLANNED or host.spec.kind != "compute":
+                continue
+            if name not in state.maintenance.visits and host.hold_of(VERSIONS):
+                for target in together:
+                    self._request(target, f"host/{name}", self._stop_chance, "disruptive")
+        self.world.kernel.after(DAY, self._mend, None)
 
     def _request(self, target: Target, scope: str, chance: Stream, source: str) -> None:
         self.requested[source] += 1
         self.requested["wide"] += target.width != "host"
         self.widths[target.width] = self.widths.get(target.width, 0) + 1
         self.names[target.work.name] = self.names.get(target.work.name, 0) + 1
-        version = str(1 + (self.world.kernel.now - START) // DAY // self.mix.release_days) if target.component else ""
+        version = version_of(self.world.kernel.now, self.mix.release_days) if target.component else ""
         spec = OperationSpec(
             kind=target.kind,
             scope=(scope,),
@@ -136,6 +162,22 @@ class Requests:
             priority=_PRIORITIES[chance.word() & 3],
         )
         self.world.request(spec, source)
+
+
+def version_of(now: Instant, release_days: int) -> str:
+    """The newest release of every component; the first hosts have release 0."""
+    return f"{HIGH}.{1 + (now - START) // DAY // release_days}"
+
+
+def _group(targets: list[Target], rules: Iterable[Rule]) -> None:
+    """Puts components together that must have the same version."""
+    by_name = {target.component: target for target in targets if target.component}
+    for rule in rules:
+        one, other = by_name.get(rule.when.component), by_name.get(rule.needs.component)
+        if rule.same and one is not None and other is not None:
+            group = tuple(dict.fromkeys((*other.group, *one.group)))
+            for target in group:
+                target.group = group
 
 
 def _is_update(target: Target) -> bool:

@@ -62,6 +62,8 @@ class Failures(Value):
     """The usual verification of a host; what an operation demands beyond it takes its kind's duration."""
 
 
+HIGH: Final = 1_000_000
+"""First part of every simulated version: higher than what any rule asks for at least."""
 USUAL_WEIGHT: Final = 1_000
 
 

@@ -11,7 +11,7 @@ own, by purpose and entity, so a further job, or another operation, does not mov
 from collections.abc import Callable
 from typing import Any, Final
 
-from trainmaster.core.base.ids import BootId, HostId, Owner, SessionId
+from trainmaster.core.base.ids import BootId, ComponentName, HostId, Owner, SessionId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import MILLISECOND, MINUTE, Duration, Instant
 from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
@@ -28,6 +28,7 @@ from trainmaster.core.events import (
     OperationRequested,
     TimePassed,
 )
+from trainmaster.core.fleet.inventory import UnitKind
 from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.capacity import counted
 from trainmaster.core.maintenance.catalogue import Component, Kind, Priority, Spread
@@ -37,7 +38,7 @@ from trainmaster.core.recovery.events import Outcome
 from trainmaster.twin.chance import REPAIR, Lognormal, Poisson, Purpose
 from trainmaster.twin.gangs import Gangs
 from trainmaster.twin.kernel import Kernel
-from trainmaster.twin.scenario import START, Scenario
+from trainmaster.twin.scenario import HIGH, START, Scenario
 
 WORLD: Final = Owner("policy:twin")
 NEVER: Final = Instant(1 << 62)
@@ -47,10 +48,10 @@ NO_NUMBERS: Final[dict[str, int | float | str]] = {}
 class Unit:
     """A simulated unit."""
 
-    __slots__ = ("boot", "id", "repaired", "stream", "up")
+    __slots__ = ("boot", "id", "kind", "repaired", "stream", "up")
 
-    def __init__(self, name: HostId, stream: Stream) -> None:
-        self.id = name
+    def __init__(self, name: HostId, kind: UnitKind, stream: Stream) -> None:
+        self.id, self.kind = name, kind
         self.up = False
         self.boot = 0
         self.repaired = False
@@ -76,6 +77,7 @@ class World:
         self._armed = NEVER
         self._laws: dict[Spread, Lognormal] = {}
         self.works = _works(scenario)
+        self._versions = _first_versions(scenario)
         self._repairs = [kind for kind in scenario.catalogue.kinds if _repairs_hosts(kind)]
         self.counted = tuple(counted(host) for host in scenario.fleet.hosts)
         self._index = ResourceIndex()
@@ -102,7 +104,7 @@ class World:
         self.submit(CapacityDeclared(at=now, capacity=scenario.capacity, by=WORLD))
         failures = Purpose(scenario.seed, "failures")
         for place, spec in enumerate(scenario.fleet.hosts):
-            unit = self.units[spec.id] = Unit(spec.id, self._steps_chance.stream(spec.id))
+            unit = self.units[spec.id] = Unit(spec.id, spec.kind, self._steps_chance.stream(spec.id))
             self.kernel.after(place * MILLISECOND, self._power_on, unit)
             if spec.kind == "compute" and scenario.failures.per_thousand_host_days > 0:
                 self._failure_streams[spec.id] = failures.stream(spec.id)
@@ -196,8 +198,8 @@ class World:
             return
         observe = effect.observe
         numbers = NO_NUMBERS
-        if observe is not None:
-            numbers = {"version": "broken" if fails else observe.wanted}
+        if observe is not None and not fails:
+            numbers = {"version": observe.wanted}
         self.submit(
             EffectEnded(
                 at=self.kernel.now,
@@ -233,6 +235,7 @@ class World:
                 boot=BootId(f"b{unit.boot}"),
                 address=unit.id,
                 attempts=(),
+                versions=self._versions[unit.kind] if unit.boot == 1 else {},
             )
         )
         for effect in self.engine.pending(unit.id):
@@ -290,6 +293,16 @@ class World:
 def _works(scenario: Scenario) -> dict[tuple[str, str], Component | Kind]:
     works: dict[tuple[str, str], Component | Kind] = {(kind.name, ""): kind for kind in scenario.catalogue.kinds}
     return works | {("upgrade", component.name): component for component in scenario.catalogue.components}
+
+
+def _first_versions(scenario: Scenario) -> dict[UnitKind, dict[ComponentName, str]]:
+    """What new units have of the components that rules speak of."""
+    catalogue = scenario.catalogue
+    named = {pin.component for rule in catalogue.rules for pin in (rule.when, rule.needs)}
+    named |= {rule.only_with for rule in catalogue.rules}
+    components = [component for component in catalogue.components if component.name in named]
+    kinds: tuple[UnitKind, ...] = ("compute", "storage", "switch", "controller")
+    return {kind: {one.name: f"{HIGH}.0" for one in components if kind in one.units} for kind in kinds}
 
 
 def _repairs_hosts(kind: Kind) -> bool:
