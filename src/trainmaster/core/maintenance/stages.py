@@ -142,6 +142,8 @@ class Plan:
         self.order = _drawn(spec, Stream.of(seed, "rollout", rollout))
         self.rank = {host: place for place, host in enumerate(self.order)}
         assert len(self.rank) == len(spec.pool), "the pool names a host twice"
+        self._stratum = dict(zip(spec.pool, spec.strata, strict=True)) if spec.strata else {}
+        self._peers: dict[str, tuple[HostId, ...]] = {"": self.order}
 
     def stage_hosts(self, stage: int) -> tuple[HostId, ...]:
         """Hosts that may carry the version in this stage (from 0), those of earlier stages first."""
@@ -155,6 +157,13 @@ class Plan:
         """Whether the host may get the version in this stage; a host outside the pool never."""
         rank = self.rank.get(host)
         return rank is not None and rank < self.counts[stage]
+
+    def peers(self, host: HostId) -> tuple[HostId, ...]:
+        """The hosts of its stratum, itself among them."""
+        name = self._stratum.get(host, "")
+        if name not in self._peers:
+            self._peers[name] = tuple(other for other, stratum in self._stratum.items() if stratum == name)
+        return self._peers[name]
 
     def stage_of(self, host: HostId) -> int:
         """The stage that brings the version to this host of the pool."""

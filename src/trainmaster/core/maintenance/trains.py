@@ -219,7 +219,7 @@ def operation_ended(step: Step, operation: Operation) -> None:
     if stop.open[unit] > 0:
         return
     del stop.open[unit]
-    if operation.state in (OperationState.DONE, OperationState.FAILED) and _is_back(step, unit):
+    if operation.state is not OperationState.CANCELLED and _is_back(step, unit):  # off-boarded: it is due no longer
         train.worked_on += 1
         _visited(step, train, unit)
     else:

@@ -5,6 +5,7 @@ and once an hour the evidence is looked at. A rejected version is off-boarded in
 have not begun are taken back, and its hosts are rolled back, or held for a person.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.core.base.ids import HostId, Owner, RolloutId
@@ -25,6 +26,7 @@ from trainmaster.core.maintenance.events import (
 )
 from trainmaster.core.maintenance.operation import Operation, OperationState
 from trainmaster.core.maintenance.rollout import Aftermath, Rollout, RolloutState
+from trainmaster.core.maintenance.stages import OnFailure
 from trainmaster.core.step import Step
 
 LOOK_EVERY: Final = HOUR
@@ -64,26 +66,39 @@ def stop(step: Step, event: RolloutStopped) -> None:
 
 
 def operation_ended(step: Step, operation: Operation) -> None:
-    """An upgrade to a version on trial: evidence, unless it was taken back."""
+    """An upgrade to a version on trial is evidence, unless it was taken back or never began (what had to come before it
+    failed): then it says nothing about the version. One that was under way when the version was rejected leaves a host
+    to clear up."""
     rollout = step.state.maintenance.rollouts.get(operation.rollout) if operation.rollout is not None else None
-    if rollout is None or operation.state not in (OperationState.DONE, OperationState.FAILED):
+    if rollout is None or operation.started_at is None:
         return
-    plan = step.derived.planner.plan_of(rollout)
-    rollouts.operation_ended(rollout, plan, operation.executor, succeeded=operation.state is OperationState.DONE)
-    _judge(step, rollout)
+    if rollout.state is RolloutState.OFF_BOARDED:
+        _clear_up(step, rollout, rollout.spec.on_failure, operation.executor)
+    elif operation.state in (OperationState.DONE, OperationState.FAILED):
+        plan = step.derived.planner.plan_of(rollout)
+        rollouts.operation_ended(rollout, plan, operation.executor, succeeded=operation.state is OperationState.DONE)
+        _judge(step, rollout)
 
 
 def host_failed(step: Step, unit: HostId, loaded: bool) -> None:
     """A host failed by itself, not by an operation on it."""
     for rollout in sorted(step.state.maintenance.rollouts.values(), key=lambda one: one.id):
+        if not rollout.is_live():
+            continue
         plan = step.derived.planner.plan_of(rollout)
-        if not rollout.is_live() or unit not in plan.rank:
+        if unit not in plan.rank:
             continue
         upgraded = _carries(step, rollout, unit)
-        with_it, without = _loaded(step, rollout)
-        n1 = with_it + (loaded and upgraded)
-        n0 = without + (loaded and not upgraded)
-        rollouts.host_failed(rollout, plan, unit, upgraded=upgraded, under_load=loaded, n1=n1, n0=n0)
+        n1, n0 = _compared(step, rollout, plan.peers(unit))
+        rollouts.host_failed(
+            rollout,
+            plan,
+            unit,
+            upgraded=upgraded,
+            under_load=loaded,
+            n1=n1 + (loaded and upgraded),
+            n0=n0 + (loaded and not upgraded),
+        )
         _judge(step, rollout)
 
 
@@ -91,13 +106,18 @@ def _carries(step: Step, rollout: Rollout, unit: HostId) -> bool:
     return step.state.hosts[unit].versions.get(rollout.spec.component) == rollout.spec.version
 
 
-def _loaded(step: Step, rollout: Rollout) -> tuple[int, int]:
-    """Hosts of the pool that a job loads now: with the version, and without it."""
-    plan = step.derived.planner.plan_of(rollout)
-    loaded = [
-        unit for unit in plan.order if (host := step.state.hosts[unit]).allocation is not None and host.role == "member"
-    ]
-    with_it = sum(1 for unit in loaded if _carries(step, rollout, unit))
+def _compared(step: Step, rollout: Rollout, peers: Iterable[HostId]) -> tuple[int, int]:
+    """Hosts that a job loads now and that were not counted yet: with the version, and without it. A failed host is
+    compared with those of its own stratum: a pod that is hot, or that the train has just shaken, is no evidence."""
+    counted = rollout.evidence.counted
+    return _loaded(step, rollout, (unit for unit in peers if unit not in counted))
+
+
+def _loaded(step: Step, rollout: Rollout, units: Iterable[HostId]) -> tuple[int, int]:
+    """Those of the units that a job loads now: with the version, and without it."""
+    component, version = rollout.spec.component, rollout.spec.version
+    loaded = [host for host in map(step.state.hosts.__getitem__, units) if host.role == "member"]
+    with_it = sum([host.versions.get(component) == version for host in loaded])
     return with_it, len(loaded) - with_it
 
 
@@ -108,7 +128,7 @@ def judge(step: Step, name: str) -> None:
         return
     counted_at = step.state.maintenance.counted_at
     hours = step.now - counted_at[rollout.id]
-    with_it, without = _loaded(step, rollout)
+    with_it, without = _loaded(step, rollout, step.derived.planner.plan_of(rollout).order)
     rollouts.exposed(rollout, upgraded=with_it * hours, others=without * hours)
     counted_at[rollout.id] = step.now
     step.wake(f"rollout/{name}", after(step.now, LOOK_EVERY))
@@ -122,7 +142,7 @@ def _judge(step: Step, rollout: Rollout) -> None:
     verdict, aftermath = rollouts.decide(rollout, plan, step.now)
     if aftermath is not None:
         _take_back(step, rollout, verdict.reason)
-        _clear_up(step, rollout, aftermath)
+        _clear_up_all(step, rollout, aftermath)
     if rollout.state is RolloutState.COMPLETE:
         step.state.maintenance.targets[rollout.spec.component] = rollout.spec.version
     if not rollout.is_live():
@@ -136,23 +156,30 @@ def _take_back(step: Step, rollout: Rollout, reason: Reason) -> None:
             gate.withdraw(step, operation, OperationState.OFF_BOARDED, reason)
 
 
-def _clear_up(step: Step, rollout: Rollout, aftermath: Aftermath) -> None:
-    """The hosts that had the rejected version go back to the proven one, or are held."""
+def _clear_up_all(step: Step, rollout: Rollout, aftermath: Aftermath) -> None:
+    """The hosts that had the rejected version. Where an operation of it is under way still, its end comes first."""
+    assert aftermath.action != "keep", rollout.id
+    under_way = {one.executor for one in step.state.maintenance.operations.values() if one.rollout == rollout.id}
+    for unit in aftermath.hosts:
+        if unit not in under_way:
+            _clear_up(step, rollout, aftermath.action, unit)
+
+
+def _clear_up(step: Step, rollout: Rollout, action: OnFailure, unit: HostId) -> None:
+    """Back to the proven version, or held. Also a host on which the version was not seen: it was touched, and one that
+    did not come back may carry it when it does. Its operation waits at the gate until then."""
     owner = Owner(f"policy:rollout/{rollout.id}")
     before = step.state.maintenance.targets.get(rollout.spec.component, "")
-    for unit in aftermath.hosts:
-        if not _carries(step, rollout, unit):
-            continue
-        host = step.state.hosts[unit]
-        if aftermath.action == "hold" or not before:
-            reason = f"{rollout.spec.component} {rollout.spec.version} was rejected"
-            hosts.hold(step, host, Hold(owner=owner, reason=reason, since=step.now))
-            continue
-        spec = OperationSpec(
-            scope=(f"host/{unit}",),
-            component=rollout.spec.component,
-            version=before,
-            priority=Priority.REPAIR,
-            reason=f"{rollout.id} was off-boarded",
-        )
-        gate.consider(step, gate.create(step, spec, owner))
+    host = step.state.hosts[unit]
+    if action == "hold" or not before:
+        reason = f"{rollout.spec.component} {rollout.spec.version} was rejected"
+        hosts.hold(step, host, Hold(owner=owner, reason=reason, since=step.now))
+        return
+    spec = OperationSpec(
+        scope=(f"host/{unit}",),
+        component=rollout.spec.component,
+        version=before,
+        priority=Priority.REPAIR,
+        reason=f"{rollout.id} was off-boarded",
+    )
+    gate.consider(step, gate.create(step, spec, owner))
