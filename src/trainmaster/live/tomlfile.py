@@ -11,12 +11,15 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 
 KeyPath = tuple[str | int, ...]
+_ABSENT: Final = datetime.min
 
 
 class FileProblem(Value):
@@ -122,6 +125,24 @@ class Table:
             self.note(key, "not all items are strings", "put each item in quotes")
             return ()
         return tuple(value)
+
+    def numbers(self, key: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        """A list of numbers."""
+        value = self._get(key, list, "a list of numbers, such as [1, 10, 100]", default, ())
+        if any(not isinstance(item, int | float) or isinstance(item, bool) for item in value):
+            self.note(key, "not all items are numbers", "write them without quotes")
+            return default
+        return tuple(float(item) for item in value)
+
+    def instant(self, key: str) -> Instant | None:
+        """A date and time with its offset; None if absent."""
+        value = self._get(key, datetime, "a date and time with its offset: 2026-12-01T02:00:00Z", _ABSENT, _ABSENT)
+        if value is _ABSENT:
+            return None
+        if value.tzinfo is None:
+            self.note(key, "a time without an offset is another one in each place", "add Z for UTC, or +01:00")
+            return None
+        return Instant(round(value.timestamp() * 1_000_000))
 
     def mapping(self, key: str) -> dict[str, str]:
         """A table of strings; empty if absent."""

@@ -1,0 +1,333 @@
+"""Files that ask for maintenance: operations, trains, versions, rollouts and gang upgrades.
+
+    schema = "trainmaster.maintenance/v1"
+    reason = "quarterly firmware"            # of everything in the file that gives none of its own
+
+    [[operation]]
+    name = "nic"                             # only where another table of this file comes `after` it
+    component = "nic-firmware"               # an upgrade to `version`; or kind = "reboot"
+    version = "28.43"
+    hosts = "h[0-3]"                         # an operation for each host; or
+    # scope = ["rack/desk-r1"]               # one operation on all of these at once
+    priority = "planned"                     # emergency, repair, planned, background
+    after = ["bios", "op-12"]                # names of this file, or ids: all of those must be done before
+    not_before = 2026-12-01T02:00:00Z        # a time with its offset
+    deadline = 2026-12-02T02:00:00Z          # when it should be done; late ones go ahead
+
+    [[target]]                               # this version is proven: trains bring it everywhere
+    component = "gpu-driver"
+    version = "550.90"
+
+    [[rollout]]                              # one that is not proven comes by stages
+    name = "driver-560"
+    component = "gpu-driver"
+    version = "560.28"
+    hosts = "h[0-3]"                         # the pool
+    canary_hosts = 1                         # optional: a first stage of so many hosts
+    percents = [1.0, 10.0, 50.0]             # or stage_hosts = 8, or first_hosts = 1 and factor = 2.0
+    soak_h = 12.0
+    stage_limit_h = 336.0
+    unproven_percent = 10.0                  # of the pool that may carry it before it is proven; 100: no proof
+    on_failure = "roll-back"                 # or "hold"
+    criteria = { alpha = 0.05, beta = 0.05, theta = 3.0, tolerable = 0.02, unacceptable = 0.15 }
+
+    [[gang]]                                 # all hosts of a job together, the job stopped after a checkpoint
+    job = "llama"
+    component = "collectives"
+    version = "2.24"
+
+and `[[train]]` as in a fleet file. What a file names (hosts, components, jobs) is known by the server alone, which
+checks it; here is checked what the file says by itself, all problems at once, cycles of `after` among them.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, get_args
+
+from trainmaster.core.base.hostlist import HostListError, parse
+from trainmaster.core.base.ids import NAME_PATTERN, ComponentName, HostId, JobId, KindName, OperationId, RolloutId
+from trainmaster.core.base.time import HOUR, Duration
+from trainmaster.core.base.value import Value
+from trainmaster.core.maintenance.catalogue import UPGRADE, Priority
+from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.maintenance.evidence import Criteria
+from trainmaster.core.maintenance.stages import (
+    Exponential,
+    Fixed,
+    OnFailure,
+    Percentages,
+    RolloutSpec,
+    Strategy,
+    spec_problems,
+)
+from trainmaster.live.tomlfile import Document, Table
+
+SCHEMA: Final = "trainmaster.maintenance/v1"
+OPERATIONS_MAX: Final = 10_000
+"""Of one file; more than this is the work of a train."""
+_YEAR_H: Final = 366 * 24.0
+_ID: Final = "op-"
+
+
+class AskedOperation(Value):
+    """Operations that one table asks for: one a scope."""
+
+    name: str
+    """In the file; empty: nothing comes after it."""
+    scopes: tuple[tuple[str, ...], ...]
+    spec: OperationSpec
+    """With the first scope, and with the ids among `after`."""
+    after: tuple[str, ...]
+    """Names of the file."""
+
+    def specs(self) -> Iterator[OperationSpec]:
+        return (self.spec.but(scope=scope) for scope in self.scopes)
+
+
+class AskedRollout(Value):
+    id: RolloutId
+    spec: RolloutSpec
+
+
+class AskedTarget(Value):
+    component: ComponentName
+    version: str
+
+
+class AskedGang(Value):
+    job: JobId
+    component: ComponentName
+    version: str
+    reason: str
+
+
+class MaintenanceFile(Value):
+    """What a file asks for. Operations stand behind those that they come after."""
+
+    operations: tuple[AskedOperation, ...] = ()
+    targets: tuple[AskedTarget, ...] = ()
+    rollouts: tuple[AskedRollout, ...] = ()
+    gangs: tuple[AskedGang, ...] = ()
+
+
+def load(file: Path) -> MaintenanceFile:
+    """Reads a maintenance file. Raises `trainmaster.live.tomlfile.FileError` with all problems."""
+    document = Document(file, "maintenance file")
+    root = document.root
+    document.check_schema(SCHEMA)
+    reason = root.text("reason", "")
+    operations = [_operation(table, reason) for table in root.tables("operation")]
+    found = MaintenanceFile(
+        operations=_in_order(document, operations),
+        targets=tuple(_target(table) for table in root.tables("target")),
+        rollouts=tuple(_rollout(table) for table in root.tables("rollout")),
+        gangs=tuple(_gang(table, reason) for table in root.tables("gang")),
+    )
+    root.finish()
+    if found == MaintenanceFile() and not document.problems:
+        document.note(("operation",), "the file asks for nothing", "add an [[operation]] table")
+    document.finish()
+    return found
+
+
+# Operations
+
+
+def _operation(table: Table, reason: str) -> AskedOperation:
+    name, after = table.text("name", "", may_be_empty=False), table.texts("after", ())
+    kind, component, version = _work(table)
+    scopes = _scopes(table)
+    spec = OperationSpec(
+        kind=kind,
+        scope=scopes[0] if scopes else (),
+        component=component,
+        version=version,
+        priority=Priority(table.choice("priority", Priority.PLANNED.value, [each.value for each in Priority])),
+        after=tuple(OperationId(word) for word in after if word.startswith(_ID)),
+        not_before=table.instant("not_before"),
+        deadline=table.instant("deadline"),
+        reason=table.text("reason", reason),
+    )
+    if spec.not_before is not None and spec.deadline is not None and spec.deadline <= spec.not_before:
+        table.note("deadline", "it should be done before it may begin", "put deadline behind not_before")
+    if name.startswith(_ID):
+        table.note("name", f"{name!r} looks like the id of an operation", f"choose a name without {_ID}")
+    table.finish()
+    names = tuple(word for word in after if not word.startswith(_ID))
+    return AskedOperation(name=name, scopes=scopes, spec=spec, after=names)
+
+
+def _work(table: Table) -> tuple[KindName, ComponentName, str]:
+    component, version = table.text("component", ""), table.text("version", "")
+    kind = table.text("kind", UPGRADE if component else "")
+    if not kind:
+        table.note("kind", "neither a kind nor a component", 'add component and version, or kind, such as "reboot"')
+    elif kind == UPGRADE and not component:
+        table.note("component", "an upgrade needs a component", "add component and version, or choose another kind")
+    elif kind != UPGRADE and component:
+        table.note("component", f"a {kind} has no component", 'remove it, or write kind = "upgrade"')
+    if component and not version:
+        table.note("version", "an upgrade needs a version", "add version")
+    return KindName(kind), ComponentName(component), version
+
+
+def _scopes(table: Table) -> tuple[tuple[str, ...], ...]:
+    """A scope a host, or one scope."""
+    hosts, scope = hosts_of(table, "hosts", optional=True), table.texts("scope", ())
+    if table.has("hosts") and table.has("scope"):
+        table.note("scope", "both hosts and scope are given", "hosts: an operation for each; scope: one on all of them")
+    elif not table.has("hosts") and not scope:
+        fix = 'add hosts = "h[0-3]" (an operation for each) or scope = ["rack/R"] (one on all of it)'
+        table.note("hosts", "it says not where", fix)
+    wrong = [word for word in scope if "/" not in word]
+    if wrong:
+        table.note("scope", f"{wrong[0]!r} is not a resource", f'write KIND/NAME: "host/{wrong[0]}", "rack/R"')
+    if table.has("hosts"):
+        return tuple((f"host/{host}",) for host in hosts)
+    return (scope,) if scope else ()
+
+
+def hosts_of(table: Table, key: str, optional: bool = False) -> tuple[HostId, ...]:
+    """The hosts of a list; what can't be read is noted."""
+    text = table.text(key, "" if optional else None, may_be_empty=False)
+    try:
+        return parse(text) if text else ()
+    except HostListError as error:
+        table.note(key, f"{error.reason} at character {error.position + 1} of {text!r}", error.fix)
+        return ()
+
+
+def _in_order(document: Document, operations: Sequence[AskedOperation]) -> tuple[AskedOperation, ...]:
+    """Those that others come after first. Notes names that stand twice or nowhere, and circles."""
+    names: dict[str, int] = {}
+    for place, operation in enumerate(operations):
+        if operation.name in names and operation.name:
+            fix = f"table {names[operation.name] + 1} has it; choose another"
+            document.note(("operation", place, "name"), f"{operation.name!r} stands twice", fix)
+        names.setdefault(operation.name, place)
+    for place, operation in enumerate(operations):
+        unknown = [name for name in operation.after if name not in names]
+        if unknown:
+            known = ", ".join(sorted(name for name in names if name)) or "none"
+            path = ("operation", place, "after")
+            document.note(path, f"no operation of this file is named {unknown[0]!r}", f"known are {known}, and ids")
+    total = sum(len(operation.scopes) for operation in operations)
+    if total > OPERATIONS_MAX:
+        fix = f"at most {OPERATIONS_MAX:,} fit into a file; declare a train for more"
+        document.note(("operation",), f"these are {total:,} operations", fix)
+    return _sorted(document, operations, names)
+
+
+def _sorted(
+    document: Document, operations: Sequence[AskedOperation], names: dict[str, int]
+) -> tuple[AskedOperation, ...]:
+    done: dict[int, None] = {}
+    rest = list(range(len(operations)))
+    while rest:
+        ready = [
+            place for place in rest if all(name not in names or names[name] in done for name in operations[place].after)
+        ]
+        if not ready:
+            circle = " -> ".join(_circle(operations, names, rest))
+            document.note(("operation", rest[0], "after"), f"they wait for each other: {circle}", "remove one of them")
+            return tuple(operations)
+        done.update(dict.fromkeys(ready))
+        rest = [place for place in rest if place not in done]
+    return tuple(operations[place] for place in done)
+
+
+def _circle(operations: Sequence[AskedOperation], names: dict[str, int], rest: Sequence[int]) -> list[str]:
+    """Names along a circle, the first once more at its end."""
+    path: list[int] = []
+    place = rest[0]
+    while place not in path:
+        path.append(place)
+        place = next(names[name] for name in operations[place].after if names.get(name) in rest)
+    return [operations[each].name for each in (*path[path.index(place) :], place)]
+
+
+# Versions
+
+
+def _target(table: Table) -> AskedTarget:
+    component, version = table.text("component", may_be_empty=False), table.text("version", may_be_empty=False)
+    table.finish()
+    return AskedTarget(component=ComponentName(component), version=version)
+
+
+def _rollout(table: Table) -> AskedRollout:
+    usual = RolloutSpec(component=ComponentName("any"), version="", pool=())
+    name = table.text("name", may_be_empty=False)
+    if name and not NAME_PATTERN.fullmatch(name):
+        fix = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
+        table.note("name", f"{name!r} is not a name", fix)
+    pool = hosts_of(table, "hosts")
+    action: OnFailure = (
+        "hold" if table.choice("on_failure", "roll-back", get_args(OnFailure)) == "hold" else "roll-back"
+    )
+    spec = RolloutSpec(
+        component=ComponentName(table.text("component", may_be_empty=False)),
+        version=table.text("version", may_be_empty=False),
+        pool=pool,
+        canary=table.integer("canary_hosts", 0, 0, 100_000),
+        stages=_stages(table),
+        criteria=_criteria(table.table("criteria")),
+        soak=_hours(table, "soak_h", usual.soak),
+        unproven_percent=table.number("unproven_percent", usual.unproven_percent, 0.0, 100.0),
+        stage_limit=_hours(table, "stage_limit_h", usual.stage_limit),
+        on_failure=action,
+    )
+    if pool:
+        for problem in spec_problems(spec):
+            table.document.note((*table.path, "rollout"), problem, "correct it")
+    table.finish()
+    return AskedRollout(id=RolloutId(name), spec=spec)
+
+
+def _hours(table: Table, key: str, usual: Duration) -> Duration:
+    return Duration(round(table.number(key, usual / HOUR, 0.0, _YEAR_H) * HOUR))
+
+
+def _stages(table: Table) -> Strategy:
+    """Percentages unless another way is named."""
+    ways = [key for key in ("percents", "stage_hosts", "first_hosts") if table.has(key)]
+    if len(ways) > 1:
+        table.note(ways[1], f"{' and '.join(ways)} say different things", "keep one of them")
+    usual = Exponential()
+    first = table.integer("first_hosts", usual.first, 1, 100_000)
+    factor = table.number("factor", usual.factor, 1.0, 1000.0)
+    if table.has("factor") and not table.has("first_hosts"):
+        table.note("factor", "it belongs to first_hosts", "add first_hosts, or remove it")
+    fixed = table.integer("stage_hosts", 1, 1, 100_000)
+    percents = table.numbers("percents", Percentages().percents)
+    match ways:
+        case ["stage_hosts", *_]:
+            return Fixed(hosts=fixed)
+        case ["first_hosts", *_]:
+            return Exponential(first=first, factor=factor)
+        case _:
+            return Percentages(percents=percents)
+
+
+def _criteria(table: Table) -> Criteria:
+    usual = Criteria()
+    found = Criteria(
+        alpha=table.number("alpha", usual.alpha, 0.0, 1.0),
+        beta=table.number("beta", usual.beta, 0.0, 1.0),
+        theta=table.number("theta", usual.theta, 0.0, 1000.0),
+        tolerable=table.number("tolerable", usual.tolerable, 0.0, 1.0),
+        unacceptable=table.number("unacceptable", usual.unacceptable, 0.0, 1.0),
+    )
+    table.finish()
+    return found
+
+
+def _gang(table: Table, reason: str) -> AskedGang:
+    found = AskedGang(
+        job=JobId(table.text("job", may_be_empty=False)),
+        component=ComponentName(table.text("component", may_be_empty=False)),
+        version=table.text("version", may_be_empty=False),
+        reason=table.text("reason", reason),
+    )
+    table.finish()
+    return found
