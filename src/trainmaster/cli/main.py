@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "host": ("trainmaster.cli.host:host", "See hosts, take them out and put them back."),
     "hosts": ("trainmaster.cli.hosts:hosts", "Expand, fold and count host lists."),
     "job": ("trainmaster.cli.job:job", "Submit training jobs, see how they are, end them."),
-    "maint": ("trainmaster.cli.maint:maint", "Plan maintenance and see what it costs."),
+    "maint": ("trainmaster.cli.maint:maint", "Plan maintenance, ask for it, and follow it."),
     "node": ("trainmaster.cli.host:host", "The same as host."),
     "server": ("trainmaster.cli.server:server", "Run the server."),
     "status": ("trainmaster.cli.status:status", "Show what needs a person, hosts, jobs and the server."),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import quote
 
 from trainmaster.cli.output import duration_text
 from trainmaster.core.base.hostlist import fold
@@ -12,6 +13,22 @@ from trainmaster.core.words import count_text
 SENTENCE_MAX: Final = 72
 """Characters of a sentence in a list; `show` has all of it."""
 BAR: Final = 32
+
+
+def operation_path(name: str, verb: str = "") -> str:
+    return _path("operations", name, verb)
+
+
+def train_path(name: str, verb: str = "") -> str:
+    return _path("trains", name, verb)
+
+
+def rollout_path(name: str, verb: str = "") -> str:
+    return _path("rollouts", name, verb)
+
+
+def _path(kind: str, name: str, verb: str) -> str:
+    return f"/v1/{kind}/{quote(name, safe='')}" + (f"/{verb}" if verb else "")
 
 
 def scope_text(scope: Iterable[str]) -> str:

@@ -19,10 +19,9 @@
     version = "550.90"
 
     [[rollout]]                              # one that is not proven comes by stages
-    name = "driver-560"
     component = "gpu-driver"
     version = "560.28"
-    hosts = "h[0-3]"                         # the pool
+    hosts = "h[0-3]"                         # the pool; default: all units that the component is for
     canary_hosts = 1                         # optional: a first stage of so many hosts
     percents = [1.0, 10.0, 50.0]             # or stage_hosts = 8, or first_hosts = 1 and factor = 2.0
     soak_h = 12.0
@@ -40,13 +39,14 @@ and `[[train]]` as in a fleet file. What a file names (hosts, components, jobs) 
 checks it; here is checked what the file says by itself, all problems at once, cycles of `after` among them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
 from trainmaster.core.base.hostlist import HostListError, parse
-from trainmaster.core.base.ids import NAME_PATTERN, ComponentName, HostId, JobId, KindName, OperationId, RolloutId
-from trainmaster.core.base.time import HOUR, Duration
+from trainmaster.core.base.ids import NAME_PATTERN, ComponentName, HostId, KindName, OperationId
+from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.maintenance.catalogue import UPGRADE, Priority
 from trainmaster.core.maintenance.events import OperationSpec
@@ -60,71 +60,58 @@ from trainmaster.core.maintenance.stages import (
     Strategy,
     spec_problems,
 )
+from trainmaster.live.server.maintenance_resources import (
+    OPERATIONS_MAX,
+    GangRequest,
+    OperationAsk,
+    RolloutRequest,
+    TrainRequest,
+    VersionRequest,
+)
 from trainmaster.live.tomlfile import Document, Table
 
 SCHEMA: Final = "trainmaster.maintenance/v1"
-OPERATIONS_MAX: Final = 10_000
-"""Of one file; more than this is the work of a train."""
 _YEAR_H: Final = 366 * 24.0
-_ID: Final = "op-"
+_ID: Final = re.compile(r"op-\d+")
+_NAME_FIX: Final = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
 
 
-class AskedOperation(Value):
-    """Operations that one table asks for: one a scope."""
+class Asked(Value):
+    """What a file, or a command line, asks for, as the API takes it."""
 
-    name: str
-    """In the file; empty: nothing comes after it."""
-    scopes: tuple[tuple[str, ...], ...]
-    spec: OperationSpec
-    """With the first scope, and with the ids among `after`."""
-    after: tuple[str, ...]
-    """Names of the file."""
-
-    def specs(self) -> Iterator[OperationSpec]:
-        return (self.spec.but(scope=scope) for scope in self.scopes)
+    operations: tuple[OperationAsk, ...] = ()
+    """Each has a key, and stands behind those that it comes after; keys hold within this value only, see `keyed`."""
+    gangs: tuple[GangRequest, ...] = ()
+    versions: tuple[VersionRequest, ...] = ()
+    rollouts: tuple[RolloutRequest, ...] = ()
+    trains: tuple[TrainRequest, ...] = ()
 
 
-class AskedRollout(Value):
-    id: RolloutId
-    spec: RolloutSpec
+def keyed(asked: Asked, prefix: str) -> Asked:
+    """With keys that no other request has: asking for the same value again asks for the same operations."""
+    keys = {each.key for each in asked.operations}
+    operations = []
+    for each in asked.operations:
+        after = tuple(OperationId(f"{prefix}/{name}") if name in keys else name for name in each.spec.after)
+        operations.append(OperationAsk(spec=each.spec.but(after=after), key=f"{prefix}/{each.key}"))
+    return asked.but(operations=tuple(operations))
 
 
-class AskedTarget(Value):
-    component: ComponentName
-    version: str
-
-
-class AskedGang(Value):
-    job: JobId
-    component: ComponentName
-    version: str
-    reason: str
-
-
-class MaintenanceFile(Value):
-    """What a file asks for. Operations stand behind those that they come after."""
-
-    operations: tuple[AskedOperation, ...] = ()
-    targets: tuple[AskedTarget, ...] = ()
-    rollouts: tuple[AskedRollout, ...] = ()
-    gangs: tuple[AskedGang, ...] = ()
-
-
-def load(file: Path) -> MaintenanceFile:
+def load(file: Path) -> Asked:
     """Reads a maintenance file. Raises `trainmaster.live.tomlfile.FileError` with all problems."""
     document = Document(file, "maintenance file")
     root = document.root
     document.check_schema(SCHEMA)
     reason = root.text("reason", "")
     operations = [_operation(table, reason) for table in root.tables("operation")]
-    found = MaintenanceFile(
+    found = Asked(
         operations=_in_order(document, operations),
-        targets=tuple(_target(table) for table in root.tables("target")),
-        rollouts=tuple(_rollout(table) for table in root.tables("rollout")),
         gangs=tuple(_gang(table, reason) for table in root.tables("gang")),
+        versions=tuple(_target(table, reason) for table in root.tables("target")),
+        rollouts=tuple(_rollout(table, reason) for table in root.tables("rollout")),
     )
     root.finish()
-    if found == MaintenanceFile() and not document.problems:
+    if found == Asked() and not document.problems:
         document.note(("operation",), "the file asks for nothing", "add an [[operation]] table")
     document.finish()
     return found
@@ -133,7 +120,22 @@ def load(file: Path) -> MaintenanceFile:
 # Operations
 
 
-def _operation(table: Table, reason: str) -> AskedOperation:
+class _Row(Value):
+    """A table of operations: one a scope."""
+
+    name: str
+    scopes: tuple[tuple[str, ...], ...]
+    spec: OperationSpec
+    after: tuple[str, ...]
+    """Names of the file."""
+
+    def keys(self, place: int) -> Iterator[str]:
+        """A key a scope."""
+        name = self.name or str(place + 1)
+        return (name if len(self.scopes) == 1 else f"{name}/{number}" for number, _ in enumerate(self.scopes, 1))
+
+
+def _operation(table: Table, reason: str) -> _Row:
     name, after = table.text("name", "", may_be_empty=False), table.texts("after", ())
     kind, component, version = _work(table)
     scopes = _scopes(table)
@@ -143,18 +145,22 @@ def _operation(table: Table, reason: str) -> AskedOperation:
         component=component,
         version=version,
         priority=Priority(table.choice("priority", Priority.PLANNED.value, [each.value for each in Priority])),
-        after=tuple(OperationId(word) for word in after if word.startswith(_ID)),
+        after=tuple(OperationId(word) for word in after if _ID.fullmatch(word)),
         not_before=table.instant("not_before"),
         deadline=table.instant("deadline"),
         reason=table.text("reason", reason),
     )
     if spec.not_before is not None and spec.deadline is not None and spec.deadline <= spec.not_before:
         table.note("deadline", "it should be done before it may begin", "put deadline behind not_before")
-    if name.startswith(_ID):
-        table.note("name", f"{name!r} looks like the id of an operation", f"choose a name without {_ID}")
+    if _ID.fullmatch(name):
+        table.note("name", f"{name!r} looks like the id of an operation", "choose a name that is not op-NUMBER")
+    elif name and not NAME_PATTERN.fullmatch(name):
+        table.note("name", f"{name!r} is not a name", _NAME_FIX)
+    elif name.isdigit():
+        table.note("name", f"{name!r} is a number", "choose a name with a letter: tables are counted by numbers")
     table.finish()
-    names = tuple(word for word in after if not word.startswith(_ID))
-    return AskedOperation(name=name, scopes=scopes, spec=spec, after=names)
+    names = tuple(word for word in after if not _ID.fullmatch(word))
+    return _Row(name=name, scopes=scopes, spec=spec, after=names)
 
 
 def _work(table: Table) -> tuple[KindName, ComponentName, str]:
@@ -197,95 +203,107 @@ def hosts_of(table: Table, key: str, optional: bool = False) -> tuple[HostId, ..
         return ()
 
 
-def _in_order(document: Document, operations: Sequence[AskedOperation]) -> tuple[AskedOperation, ...]:
+def _in_order(document: Document, rows: Sequence[_Row]) -> tuple[OperationAsk, ...]:
     """Those that others come after first. Notes names that stand twice or nowhere, and circles."""
     names: dict[str, int] = {}
-    for place, operation in enumerate(operations):
-        if operation.name in names and operation.name:
-            fix = f"table {names[operation.name] + 1} has it; choose another"
-            document.note(("operation", place, "name"), f"{operation.name!r} stands twice", fix)
-        names.setdefault(operation.name, place)
-    for place, operation in enumerate(operations):
-        unknown = [name for name in operation.after if name not in names]
+    for place, row in enumerate(rows):
+        if row.name in names:
+            fix = f"table {names[row.name] + 1} has it; choose another"
+            document.note(("operation", place, "name"), f"{row.name!r} stands twice", fix)
+        if row.name:
+            names.setdefault(row.name, place)
+    for place, row in enumerate(rows):
+        unknown = [name for name in row.after if name not in names]
         if unknown:
-            known = ", ".join(sorted(name for name in names if name)) or "none"
+            fix = f"known are {', '.join(sorted(names)) or 'none'}, and ids"
             path = ("operation", place, "after")
-            document.note(path, f"no operation of this file is named {unknown[0]!r}", f"known are {known}, and ids")
-    total = sum(len(operation.scopes) for operation in operations)
+            document.note(path, f"no operation of this file is named {unknown[0]!r}", fix)
+    total = sum(len(row.scopes) for row in rows)
     if total > OPERATIONS_MAX:
         fix = f"at most {OPERATIONS_MAX:,} fit into a file; declare a train for more"
         document.note(("operation",), f"these are {total:,} operations", fix)
-    return _sorted(document, operations, names)
+    return tuple(_asks(rows, names, _sorted(document, rows, names)))
 
 
-def _sorted(
-    document: Document, operations: Sequence[AskedOperation], names: dict[str, int]
-) -> tuple[AskedOperation, ...]:
+def _asks(rows: Sequence[_Row], names: dict[str, int], order: Sequence[int]) -> Iterator[OperationAsk]:
+    for place in order:
+        row = rows[place]
+        before = [key for name in row.after if name in names for key in rows[names[name]].keys(names[name])]
+        after = (*row.spec.after, *(OperationId(key) for key in before))
+        for scope, key in zip(row.scopes, row.keys(place), strict=True):
+            yield OperationAsk(spec=row.spec.but(scope=scope, after=after), key=key)
+
+
+def _sorted(document: Document, rows: Sequence[_Row], names: dict[str, int]) -> Sequence[int]:
     done: dict[int, None] = {}
-    rest = list(range(len(operations)))
+    rest = list(range(len(rows)))
     while rest:
-        ready = [
-            place for place in rest if all(name not in names or names[name] in done for name in operations[place].after)
-        ]
+        ready = [place for place in rest if all(name not in names or names[name] in done for name in rows[place].after)]
         if not ready:
-            circle = " -> ".join(_circle(operations, names, rest))
+            circle = " -> ".join(_circle(rows, names, rest))
             document.note(("operation", rest[0], "after"), f"they wait for each other: {circle}", "remove one of them")
-            return tuple(operations)
+            return ()
         done.update(dict.fromkeys(ready))
         rest = [place for place in rest if place not in done]
-    return tuple(operations[place] for place in done)
+    return tuple(done)
 
 
-def _circle(operations: Sequence[AskedOperation], names: dict[str, int], rest: Sequence[int]) -> list[str]:
+def _circle(rows: Sequence[_Row], names: dict[str, int], rest: Sequence[int]) -> list[str]:
     """Names along a circle, the first once more at its end."""
     path: list[int] = []
     place = rest[0]
     while place not in path:
         path.append(place)
-        place = next(names[name] for name in operations[place].after if names.get(name) in rest)
-    return [operations[each].name for each in (*path[path.index(place) :], place)]
+        place = next(names[name] for name in rows[place].after if names.get(name) in rest)
+    return [rows[each].name for each in (*path[path.index(place) :], place)]
 
 
-# Versions
+# Versions and jobs
 
 
-def _target(table: Table) -> AskedTarget:
+def _target(table: Table, reason: str) -> VersionRequest:
     component, version = table.text("component", may_be_empty=False), table.text("version", may_be_empty=False)
+    found = VersionRequest(component=ComponentName(component), version=version, reason=table.text("reason", reason))
     table.finish()
-    return AskedTarget(component=ComponentName(component), version=version)
+    return found
 
 
-def _rollout(table: Table) -> AskedRollout:
-    usual = RolloutSpec(component=ComponentName("any"), version="", pool=())
-    name = table.text("name", may_be_empty=False)
-    if name and not NAME_PATTERN.fullmatch(name):
-        fix = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
-        table.note("name", f"{name!r} is not a name", fix)
-    pool = hosts_of(table, "hosts")
-    action: OnFailure = (
-        "hold" if table.choice("on_failure", "roll-back", get_args(OnFailure)) == "hold" else "roll-back"
-    )
-    spec = RolloutSpec(
+def _rollout(table: Table, reason: str) -> RolloutRequest:
+    usual = RolloutRequest(component=ComponentName("any"), version="any")
+    pool = hosts_of(table, "hosts", optional=True)
+    found = RolloutRequest(
         component=ComponentName(table.text("component", may_be_empty=False)),
         version=table.text("version", may_be_empty=False),
-        pool=pool,
-        canary=table.integer("canary_hosts", 0, 0, 100_000),
+        hosts=table.text("hosts", ""),
+        canary=table.integer("canary_hosts", usual.canary, 0, 100_000),
         stages=_stages(table),
         criteria=_criteria(table.table("criteria")),
-        soak=_hours(table, "soak_h", usual.soak),
+        soak_s=table.number("soak_h", usual.soak_s / 3600, 0.0, _YEAR_H) * 3600,
         unproven_percent=table.number("unproven_percent", usual.unproven_percent, 0.0, 100.0),
-        stage_limit=_hours(table, "stage_limit_h", usual.stage_limit),
-        on_failure=action,
+        stage_limit_s=table.number("stage_limit_h", usual.stage_limit_s / 3600, 0.0, _YEAR_H) * 3600,
+        on_failure="hold" if table.choice("on_failure", "roll-back", get_args(OnFailure)) == "hold" else "roll-back",
+        reason=table.text("reason", reason),
     )
-    if pool:
-        for problem in spec_problems(spec):
-            table.document.note((*table.path, "rollout"), problem, "correct it")
+    for problem in spec_problems(_as_spec(found, pool)):
+        table.document.note((*table.path, "stages"), problem, "correct it")
     table.finish()
-    return AskedRollout(id=RolloutId(name), spec=spec)
+    return found
 
 
-def _hours(table: Table, key: str, usual: Duration) -> Duration:
-    return Duration(round(table.number(key, usual / HOUR, 0.0, _YEAR_H) * HOUR))
+def _as_spec(asked: RolloutRequest, pool: tuple[HostId, ...]) -> RolloutSpec:
+    """As the core will see it; a pool that only the server knows is one host here."""
+    return RolloutSpec(
+        component=asked.component,
+        version=asked.version,
+        pool=pool or (HostId("any"),),
+        canary=asked.canary,
+        stages=asked.stages,
+        criteria=asked.criteria,
+        soak=seconds(asked.soak_s),
+        unproven_percent=asked.unproven_percent,
+        stage_limit=seconds(asked.stage_limit_s),
+        on_failure=asked.on_failure,
+    )
 
 
 def _stages(table: Table) -> Strategy:
@@ -322,9 +340,9 @@ def _criteria(table: Table) -> Criteria:
     return found
 
 
-def _gang(table: Table, reason: str) -> AskedGang:
-    found = AskedGang(
-        job=JobId(table.text("job", may_be_empty=False)),
+def _gang(table: Table, reason: str) -> GangRequest:
+    found = GangRequest(
+        job=table.text("job", may_be_empty=False),
         component=ComponentName(table.text("component", may_be_empty=False)),
         version=table.text("version", may_be_empty=False),
         reason=table.text("reason", reason),

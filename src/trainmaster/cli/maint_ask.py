@@ -1,0 +1,285 @@
+"""What is asked of maintenance: by a file, by options, or by a plan that was kept; and the plan of it.
+
+A plan is made by the server, one for each part of what is asked, and kept with it in one JSON file. A change is planned
+again when it is applied, and all parts must have the fingerprint that they had, before the first one is sent; so a plan
+is carried out as it was read, or not at all. Each part after the first is bound to a plan made right before, since the
+parts before it have moved the world themselves.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from trainmaster.cli.client import Client
+from trainmaster.cli.errors import Failed, PartlyDone, UserError, WorldMoved, WrongUsage
+from trainmaster.cli.maint_words import scope_text
+from trainmaster.cli.output import say
+from trainmaster.core.base.hostlist import parse
+from trainmaster.core.base.ids import ComponentName, KindName, OperationId
+from trainmaster.core.base.time import Instant, after, seconds
+from trainmaster.core.base.value import Value, encode
+from trainmaster.core.maintenance.catalogue import UPGRADE, Priority
+from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.maintenance.plan import GangPlan, OperationsPlan, RolloutPlan, TrainPlan
+from trainmaster.live.maintfile import Asked, keyed, load
+from trainmaster.live.server.maintenance_resources import (
+    GangReport,
+    MaintenanceReport,
+    OperationAnswer,
+    OperationAsk,
+    OperationsReport,
+    OperationsRequest,
+    RolloutReport,
+    TrainReport,
+)
+from trainmaster.live.tomlfile import FileError, FileProblem
+
+PLAN_KIND: Final = "maintenance-plan"
+CHANGES_SHOWN: Final = 8
+
+
+class Made(Value):
+    """A plan with what it is of. Immutable; `apply` carries out just this."""
+
+    made_at: Instant
+    asked: Asked
+    operations: OperationsPlan | None = None
+    gangs: tuple[GangPlan, ...] = ()
+    versions: tuple[MaintenanceReport, ...] = ()
+    rollouts: tuple[RolloutPlan, ...] = ()
+    trains: tuple[TrainPlan, ...] = ()
+
+
+class Applied(Value):
+    """What became of a plan."""
+
+    index: int
+    """Of the log."""
+    operations: tuple[OperationAnswer, ...] = ()
+    told: tuple[str, ...] = ()
+    """A sentence a part."""
+
+
+class Words(NamedTuple):
+    """The options of `plan` and `apply` that stand for a file."""
+
+    kind: str
+    component: str
+    version: str
+    hosts: str
+    scope: tuple[str, ...]
+    priority: str
+    after: tuple[str, ...]
+    not_before: float | None
+    """Seconds from now."""
+    deadline: float | None
+
+
+# What is asked
+
+
+def read(file: Path | None, words: Words) -> Asked | Made:
+    """From a maintenance file, a plan that was kept, or options."""
+    given = [name for name, value in words._asdict().items() if value and name != "priority"]
+    if file is None:
+        return _by_words(words)
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise WrongUsage(f"both a file and {names}", "the file says what is asked for", "give one of them")
+    if file.is_file() and file.read_bytes()[:64].lstrip().startswith(b"{"):
+        return read_plan(file)
+    return keyed(load(file), _prefix())
+
+
+def _prefix() -> str:
+    """Keys begin with it, so that a request whose answer was lost can be sent again, and no other has the same."""
+    return f"ask-{secrets.token_hex(6)}"
+
+
+def _by_words(words: Words) -> Asked:
+    kind = words.kind or (UPGRADE if words.component else "")
+    if not kind:
+        fix = "give FILE, or --component C --version V, or --kind K; and --hosts or --scope"
+        raise WrongUsage("nothing is asked for", "there is no file, no component and no kind", fix)
+    if (kind == UPGRADE) != bool(words.component and words.version):
+        fix = "an upgrade is --component C --version V; another kind is --kind K alone"
+        raise WrongUsage(f"the options do not say which {kind}", "", fix)
+    if bool(words.hosts) == bool(words.scope):
+        fix = "--hosts LIST for an operation on each host; --scope rack/R for one on all of it"
+        raise WrongUsage("it is not clear where" if words.hosts else "it is not said where", "", fix)
+    now = Instant(time.time_ns() // 1000)
+    scopes = [(f"host/{host}",) for host in parse(words.hosts)] if words.hosts else [words.scope]
+    spec = OperationSpec(
+        kind=KindName(kind),
+        scope=scopes[0],
+        component=ComponentName(words.component),
+        version=words.version,
+        priority=Priority(words.priority),
+        after=tuple(OperationId(name) for name in words.after),
+        not_before=after(now, seconds(words.not_before)) if words.not_before is not None else None,
+        deadline=after(now, seconds(words.deadline)) if words.deadline is not None else None,
+    )
+    asks = (OperationAsk(spec=spec.but(scope=scope), key=str(number)) for number, scope in enumerate(scopes, 1))
+    return keyed(Asked(operations=tuple(asks)), _prefix())
+
+
+def read_plan(file: Path) -> Made:
+    """A plan that `plan --out` kept. Raises `FileError`."""
+    try:
+        tree = msgspec.json.decode(file.read_bytes())
+        schema = tree.pop("schema", "")
+        if schema != f"trainmaster.{PLAN_KIND}/v1":
+            raise msgspec.ValidationError(f"its schema is {schema!r}")
+        return msgspec.convert(tree, Made)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fix = "make one: trainmaster maint plan FILE --out plan.json"
+        problem = FileProblem(line=None, key="", reason=f"this is no plan: {error}", fix=fix)
+        raise FileError(file, "plan", [problem]) from error
+
+
+def keep_plan(file: Path, made: Made) -> None:
+    tree = {"schema": f"trainmaster.{PLAN_KIND}/v1", **msgspec.to_builtins(made)}
+    file.write_bytes(msgspec.json.format(encode(tree), indent=2) + b"\n")
+    say(f"the plan is in {file}; trainmaster maint apply {file}")
+
+
+# Plans
+
+
+def plan(client: Client, asked: Asked) -> Made:
+    """Asks the server what would come of it; changes nothing."""
+    made = Made(made_at=Instant(time.time_ns() // 1000), asked=asked)
+    if asked.operations:
+        report = client.post("/v1/operations", _operations(asked, dry_run=True), OperationsReport)
+        made = made.but(operations=report.plan)
+    gangs = tuple(client.post("/v1/gang-upgrades", each.but(dry_run=True), GangReport).plan for each in asked.gangs)
+    versions = tuple(client.post("/v1/versions", each.but(dry_run=True), MaintenanceReport) for each in asked.versions)
+    rollouts = tuple(client.post("/v1/rollouts", each.but(dry_run=True), RolloutReport).plan for each in asked.rollouts)
+    trains = tuple(client.post("/v1/trains", each.but(dry_run=True), TrainReport).plan for each in asked.trains)
+    seeded = tuple(each.but(seed=drawn.seed) for each, drawn in zip(asked.rollouts, rollouts, strict=True))
+    return made.but(asked=asked.but(rollouts=seeded), gangs=gangs, versions=versions, rollouts=rollouts, trains=trains)
+
+
+def _operations(asked: Asked, **more: Any) -> OperationsRequest:
+    return OperationsRequest(operations=asked.operations, **more)
+
+
+def check(old: Made, new: Made) -> None:
+    """Raises `WorldMoved`, saying what changed, unless both plans mean the same."""
+    if fingerprints(old) == fingerprints(new):
+        return
+    changed = list(differences(old, new))
+    shown = changed[:CHANGES_SHOWN]
+    if len(changed) > CHANGES_SHOWN:
+        shown.append(f"and {len(changed) - CHANGES_SHOWN} more")
+    fix = "read the new plan (trainmaster maint plan FILE), then apply that one"
+    raise WorldMoved("not done: the plan is of another world", "\n".join(shown), fix)
+
+
+def fingerprints(made: Made) -> tuple[str, ...]:
+    found = [] if made.operations is None else [made.operations.fingerprint]
+    found += [each.fingerprint for each in made.gangs]
+    found += [each.fingerprint for each in made.rollouts]
+    found += [each.fingerprint for each in made.trains]
+    return tuple(found)
+
+
+_PASSING: Final = frozenset({"index", "fingerprint", "sentence", "numbers", "at", "capacity", "made_at"})
+"""What changes by itself."""
+
+
+def differences(old: Made, new: Made) -> Iterator[str]:
+    """Lines `WHERE: BEFORE, now AFTER`."""
+    return _differences("", msgspec.to_builtins(old.but(asked=Asked())), msgspec.to_builtins(new.but(asked=Asked())))
+
+
+def _differences(path: str, old: Any, new: Any) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            if key not in _PASSING:
+                yield from _differences(f"{path}.{key}" if path else key, old.get(key), new.get(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for place, (before, now) in enumerate(zip(old, new, strict=True), 1):
+            yield from _differences(f"{path}[{place}]", before, now)
+    elif old != new:
+        yield f"{path}: {_brief(old)}, now {_brief(new)}"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list):
+        names = [item.get("name") or item.get("book") or "?" if isinstance(item, dict) else str(item) for item in value]
+        return ", ".join(names) or "none"
+    if isinstance(value, dict):
+        return str(value.get("token") or value.get("name") or "something")
+    return "none" if value in (None, "") else str(value)
+
+
+# Carrying it out
+
+
+def apply(client: Client, made: Made, reason: str) -> Applied:
+    """Sends the parts one after the other. Raises `PartlyDone` if one fails after another was carried out."""
+    done: list[str] = []
+    answers: tuple[OperationAnswer, ...] = ()
+    index = 0
+    try:
+        for told in _parts(client, made, reason):
+            index = told.index
+            done.append(told.sentence)
+            if isinstance(told, OperationsReport):
+                answers = told.items
+    except UserError as error:
+        if not done:
+            raise
+        what = f"{len(done)} of {_count(made.asked)} parts are done: {'; '.join(done)}"
+        raise PartlyDone(what, f"then: {error.what}" + (f"\n{error.why}" if error.why else ""), error.fix) from error
+    return Applied(index=index, operations=answers, told=tuple(done))
+
+
+def _count(asked: Asked) -> int:
+    return bool(asked.operations) + sum(map(len, (asked.gangs, asked.versions, asked.rollouts, asked.trains)))
+
+
+_Report = OperationsReport | GangReport | MaintenanceReport | RolloutReport | TrainReport
+
+
+def _parts(client: Client, made: Made, reason: str) -> Iterator[_Report]:
+    """Trains last: they take with them what the others ask for."""
+    first = True
+
+    def bound(path: str, body: Any, kind: Any, plan_of: Any) -> Any:
+        """The body with reason and check: by the plan that was read, or by one made now."""
+        nonlocal first
+        body = body.but(reason=body.reason or reason)
+        if not first:
+            plan_of = client.post(path, body.but(dry_run=True), kind).plan
+        first = False
+        return client.post(path, body.but(check_index=plan_of.index, check_plan=plan_of.fingerprint), kind)
+
+    if made.operations is not None:
+        refused = [item for item in made.operations.items if item.refused is not None]
+        if refused:
+            raise _refused(made.operations)
+        yield bound("/v1/operations", _operations(made.asked), OperationsReport, made.operations)
+    for gang, gang_plan in zip(made.asked.gangs, made.gangs, strict=True):
+        yield bound("/v1/gang-upgrades", gang, GangReport, gang_plan)
+    for version in made.asked.versions:
+        first = False
+        yield client.post("/v1/versions", version.but(reason=version.reason or reason), MaintenanceReport)
+    for rollout, rollout_plan in zip(made.asked.rollouts, made.rollouts, strict=True):
+        yield bound("/v1/rollouts", rollout, RolloutReport, rollout_plan)
+    for train, train_plan in zip(made.asked.trains, made.trains, strict=True):
+        yield bound("/v1/trains", train, TrainReport, train_plan)
+
+
+def _refused(found: OperationsPlan) -> Failed:
+    reasons = [(scope_text(item.scope), item.refused) for item in found.items if item.refused is not None]
+    lines = [f"{where}: {reason.token}: {reason.sentence}" for where, reason in reasons[:CHANGES_SHOWN]]
+    if len(reasons) > CHANGES_SHOWN:
+        lines.append(f"and {len(reasons) - CHANGES_SHOWN} more")
+    what = f"{len(reasons)} of {len(found.items)} operations can't be asked for"
+    return Failed(what, "\n".join(lines), reasons[0][1].token.advice)

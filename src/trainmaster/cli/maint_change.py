@@ -1,0 +1,239 @@
+"""`trainmaster maint pause | resume | abort | cancel | promote`, and `watch`: acting on what was asked for."""
+
+import sys
+from typing import Final
+
+import click
+
+from trainmaster.cli import maint_ask, maint_follow
+from trainmaster.cli.client import Client, connect
+from trainmaster.cli.errors import Failed, WrongUsage
+from trainmaster.cli.maint_plan_page import print_plan
+from trainmaster.cli.maint_show import OPERATION_ID, kind_of
+from trainmaster.cli.maint_words import operation_path, rollout_path, scope_text, train_path, work_text
+from trainmaster.cli.options import Change, Command, changes, shows
+from trainmaster.cli.output import Column, Output, say
+from trainmaster.cli.words import DURATION
+from trainmaster.core.base.hostlist import fold
+from trainmaster.core.maintenance.capacity import Share
+from trainmaster.core.maintenance.train import TrainSpec
+from trainmaster.core.maintenance.wish import TrainWish
+from trainmaster.core.words import count_text
+from trainmaster.live.maintfile import Asked
+from trainmaster.live.server.maintenance_resources import (
+    MaintenanceChange,
+    MaintenanceReport,
+    OperationDetail,
+    RolloutDetail,
+    TrainDetail,
+    TrainRequest,
+)
+
+_moving = click.argument("name", metavar="TRAIN|ROLLOUT")
+_CODES: Final = (0, 1, 2, 3, 5, 6)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ('trainmaster maint pause weekly --reason "launch week"', "nothing new begins"),
+        ("trainmaster maint pause weekly --dry-run", "what that means now"),
+        ('trainmaster maint pause rollout-3 --reason "looks odd" --yes', "a rollout; for scripts"),
+    ],
+    exit_codes=_CODES,
+)
+@_moving
+@changes
+@shows
+def pause(name: str, change: Change, output: Output) -> None:
+    """Let a train or a rollout begin nothing new. What is under way goes on to its end."""
+    _moved("pause", name, change, output)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ('trainmaster maint resume weekly --reason "launch is over"', "a train that was paused"),
+        ('trainmaster maint resume rollout-3 --reason "more time"', "a rollout that was paused, or is held"),
+        ("trainmaster maint resume weekly --dry-run", "what that means now"),
+    ],
+    exit_codes=_CODES,
+)
+@_moving
+@changes
+@shows
+def resume(name: str, change: Change, output: Output) -> None:
+    """Let a paused train or rollout go on, or give a held rollout more time."""
+    _moved("resume", name, change, output)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ('trainmaster maint abort weekly --reason "wrong versions"', "ends the train and its present stop"),
+        ("trainmaster maint abort weekly --dry-run", "what it would take back"),
+        ('trainmaster maint abort rollout-3 --reason "superseded"', "hosts that have the version keep it"),
+    ],
+    exit_codes=_CODES,
+)
+@_moving
+@changes
+@shows
+def abort(name: str, change: Change, output: Output) -> None:
+    """End a train or a rollout. What was not started is cancelled everywhere; nothing is left half done."""
+    _moved("abort", name, change, output)
+
+
+def _moved(verb: str, name: str, change: Change, output: Output) -> None:
+    client = connect()
+    if OPERATION_ID.fullmatch(name):
+        fix = f'trainmaster maint cancel {name} --reason "..."' if verb == "abort" else "cancel it and ask again"
+        raise WrongUsage(f"{name} is an operation, not a train or a rollout", f"only those can be {_past(verb)}", fix)
+    if kind_of(client, name) == "train":
+        view = client.get(train_path(name), TrainDetail).train
+        stop = f", {view.stop.open} of {view.stop.units} units under way" if view.stop is not None else ""
+        _send(client, train_path(name, verb), f"{verb} train {name} ({view.state}{stop})", change, output)
+        return
+    one = client.get(rollout_path(name), RolloutDetail).rollout
+    what = (
+        f"{one.component} {one.version}, {one.state}, stage {one.stage} of {one.stages}, {one.carriers} hosts have it"
+    )
+    path = rollout_path(name, "stop" if verb == "abort" else verb)
+    _send(client, path, f"{verb} rollout {name} ({what})", change, output)
+
+
+def _past(verb: str) -> str:
+    return {"pause": "paused", "resume": "resumed", "abort": "aborted"}[verb]
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ('trainmaster maint cancel op-12 --reason "not needed"', "asks first"),
+        ("trainmaster maint cancel op-12 --dry-run", "what it would take back"),
+        ('trainmaster maint cancel op-12 op-13 --reason "not needed" --yes', "several"),
+    ],
+    exit_codes=(0, 1, 2, 3, 5, 6, 7),
+)
+@click.argument("names", metavar="OP...", nargs=-1, required=True)
+@changes
+@shows
+def cancel(names: tuple[str, ...], change: Change, output: Output) -> None:
+    """Take operations back, everywhere.
+
+    One that runs ends its present step and is undone if it can be. One whose steps are through is not taken back.
+    """
+    client = connect()
+    wrong = [name for name in names if not OPERATION_ID.fullmatch(name)]
+    if wrong:
+        raise WrongUsage(f"{wrong[0]!r} is not the id of an operation", "an id is op-NUMBER", "trainmaster maint ls")
+    found = [client.get(operation_path(name), OperationDetail).operation for name in names]
+    for view in found:
+        what = f"{work_text(view.kind, view.component, view.version)} on {scope_text(view.scope)}, {view.state}"
+        _send(client, operation_path(view.id, "cancel"), f"cancel {view.id} ({what})", change, output)
+
+
+def _send(client: Client, path: str, what: str, change: Change, output: Output) -> None:
+    """Asks first what it would do; a dry run ends there."""
+    plan = client.post(path, MaintenanceChange(reason=change.reason, dry_run=True), MaintenanceReport)
+    if not change.dry_run:
+        if plan.changed:
+            change.confirm(what)
+        plan = client.post(path, MaintenanceChange(reason=change.reason), MaintenanceReport)
+    if output.form not in ("table", "wide"):
+        output.one("maintenance-report", plan, [Column("sentence", lambda item: item.sentence)])
+    elif change.dry_run and plan.changed:
+        sys.stdout.write(f"would {what}\n{plan.sentence}\n")
+    else:
+        sys.stdout.write(f"{plan.sentence}\n")
+    if change.dry_run:
+        say(f"dry run at log index {plan.index}: nothing was changed")
+
+
+# Promotion
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ('trainmaster maint promote weekly --reason "its advice was right"', "from observe to act"),
+        ("trainmaster maint promote weekly --dry-run", "its stops, and whom they would hit"),
+        ('trainmaster maint promote weekly --reason "its advice was right" --yes', "for scripts"),
+    ],
+    exit_codes=(0, 1, 2, 3, 4, 5, 6),
+)
+@click.argument("name", metavar="TRAIN")
+@changes
+@shows
+def promote(name: str, change: Change, output: Output) -> None:
+    """Let a train that only observed act: it is declared again as it is, with mode act."""
+    client = connect()
+    if kind_of(client, name) != "train":
+        raise WrongUsage(f"{name} is a rollout", "only trains observe", "trainmaster maint ls trains")
+    spec = client.get(train_path(name), TrainDetail).spec
+    if spec.mode == "act":
+        raise Failed(f"train {name} acts already", fix=f"trainmaster maint show {name}")
+    made = maint_ask.plan(client, Asked(trains=(TrainRequest(train=wish_of(spec)),)))
+    if change.dry_run:
+        if output.form in ("table", "wide"):
+            print_plan(made, output)
+        else:
+            output.one(maint_ask.PLAN_KIND, made, [])
+        say("dry run: nothing was changed")
+        return
+    units = sum(len(domain) for domain in spec.domains)
+    change.confirm(f"let train {name} take out {count_text(units, 'unit')} in {count_text(len(spec.domains), 'stop')}")
+    applied = maint_ask.apply(client, made, change.reason)
+    if output.form in ("table", "wide"):
+        sys.stdout.write("".join(f"{sentence}\n" for sentence in applied.told))
+    else:
+        output.one("maintenance-report", applied, [Column("index", lambda item: item.index)])
+
+
+def wish_of(spec: TrainSpec) -> TrainWish:
+    """The wish that gives the same train, but acting."""
+    pool = fold(unit for domain in spec.domains for unit in domain)
+    named = tuple(fold(domain) for domain in spec.domains)
+    return TrainWish(
+        name=spec.name,
+        hosts=pool if spec.size else "",
+        domain_size=Share(hosts=spec.size) if spec.size else None,
+        domains=() if spec.size else named,
+        cycle=spec.cycle,
+        components=spec.components,
+        stop_limit=spec.stop_limit,
+        evict_after=spec.evict_after,
+        emergency=spec.emergency,
+        mode="act",
+    )
+
+
+# Watching
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("trainmaster maint watch", "all of maintenance, until interrupted"),
+        ("trainmaster maint watch op-12", "until it ends; exit code 0: done"),
+        ("trainmaster maint watch weekly -o jsonl", "a train, for programs"),
+    ],
+    exit_codes=(0, 1, 2, 3, 5, 6, 130),
+)
+@click.argument("name", required=False, metavar="[OPERATION|TRAIN|ROLLOUT]")
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="Watch no longer (exit code 6): 90s, 10m, 2h.")
+@shows
+def watch(name: str | None, timeout: float | None, output: Output) -> None:
+    """Tell what happens to maintenance, or to one operation, train or rollout until it ends."""
+    client = connect()
+    if name is None:
+        look = maint_follow.all_of_it(client)
+    else:
+        ways = {"operation": maint_follow.operation, "train": maint_follow.train, "rollout": maint_follow.rollout}
+        look = ways[kind_of(client, name)](client, name)
+    teller = maint_follow.Lines(sys.stdout)
+    if output.form in ("json", "jsonl", "yaml"):
+        teller = maint_follow.Json(sys.stdout)
+    elif sys.stdout.isatty():
+        teller = maint_follow.Screen(sys.stdout)
+    maint_follow.judge(maint_follow.follow(client, look, teller, timeout))
