@@ -7,7 +7,7 @@ import click
 
 from trainmaster.cli import maint_ask, maint_follow
 from trainmaster.cli.client import Client, connect
-from trainmaster.cli.errors import Failed, WrongUsage
+from trainmaster.cli.errors import Failed, PartlyDone, UserError, WrongUsage
 from trainmaster.cli.maint_plan_page import print_plan
 from trainmaster.cli.maint_show import OPERATION_ID, kind_of
 from trainmaster.cli.maint_words import operation_path, rollout_path, scope_text, train_path, work_text
@@ -24,6 +24,7 @@ from trainmaster.live.server.maintenance_resources import (
     MaintenanceChange,
     MaintenanceReport,
     OperationDetail,
+    OperationView,
     RolloutDetail,
     TrainDetail,
     TrainRequest,
@@ -127,27 +128,51 @@ def cancel(names: tuple[str, ...], change: Change, output: Output) -> None:
     wrong = [name for name in names if not OPERATION_ID.fullmatch(name)]
     if wrong:
         raise WrongUsage(f"{wrong[0]!r} is not the id of an operation", "an id is op-NUMBER", "trainmaster maint ls")
-    found = [client.get(operation_path(name), OperationDetail).operation for name in names]
-    for view in found:
-        what = f"{work_text(view.kind, view.component, view.version)} on {scope_text(view.scope)}, {view.state}"
-        _send(client, operation_path(view.id, "cancel"), f"cancel {view.id} ({what})", change, output)
+    found = [client.get(operation_path(name), OperationDetail).operation for name in dict.fromkeys(names)]
+    texts = [f"cancel {_named(view)}" for view in found]
+    plans = [_post(client, operation_path(view.id, "cancel"), change, dry_run=True) for view in found]
+    if not change.dry_run and any(plan.changed for plan in plans):
+        change.confirm("; ".join(texts))
+    for number, (view, text, plan) in enumerate(zip(found, texts, plans, strict=True)):
+        try:
+            report = plan if change.dry_run else _post(client, operation_path(view.id, "cancel"), change)
+        except UserError as error:
+            if not number:
+                raise
+            what = f"{number} of {len(found)} are cancelled; {view.id} is not"
+            raise PartlyDone(what, error.what, f"trainmaster maint show {view.id}") from error
+        _print(report, text, change, output)
+
+
+def _named(view: OperationView) -> str:
+    """`op-12 (reboot on host/h3, running)`."""
+    what = work_text(view.kind, view.component, view.version)
+    return f"{view.id} ({what} on {scope_text(view.scope)}, {view.state})"
+
+
+def _post(client: Client, path: str, change: Change, dry_run: bool = False) -> MaintenanceReport:
+    return client.post(path, MaintenanceChange(reason=change.reason, dry_run=dry_run), MaintenanceReport)
 
 
 def _send(client: Client, path: str, what: str, change: Change, output: Output) -> None:
     """Asks first what it would do; a dry run ends there."""
-    plan = client.post(path, MaintenanceChange(reason=change.reason, dry_run=True), MaintenanceReport)
+    report = _post(client, path, change, dry_run=True)
     if not change.dry_run:
-        if plan.changed:
+        if report.changed:
             change.confirm(what)
-        plan = client.post(path, MaintenanceChange(reason=change.reason), MaintenanceReport)
+        report = _post(client, path, change)
+    _print(report, what, change, output)
+
+
+def _print(report: MaintenanceReport, what: str, change: Change, output: Output) -> None:
     if output.form not in ("table", "wide"):
-        output.one("maintenance-report", plan, [Column("sentence", lambda item: item.sentence)])
-    elif change.dry_run and plan.changed:
-        sys.stdout.write(f"would {what}\n{plan.sentence}\n")
+        output.one("maintenance-report", report, [Column("sentence", lambda item: item.sentence)])
+    elif change.dry_run and report.changed:
+        sys.stdout.write(f"would {what}\n")
     else:
-        sys.stdout.write(f"{plan.sentence}\n")
+        sys.stdout.write(f"{report.sentence}\n")
     if change.dry_run:
-        say(f"dry run at log index {plan.index}: nothing was changed")
+        say(f"dry run at log index {report.index}: nothing was changed")
 
 
 # Promotion

@@ -69,20 +69,20 @@ def _book(table: Table) -> Book:
     name = table.text("name", may_be_empty=False)
     cluster, hosts = table.text("cluster", ""), _hosts(table)
     kind = table.choice("kind", "compute", UNIT_KINDS)
-    buffers = Buffers(maintenance=_share(table, "maintenance"), failure=_share(table, "failure"))
+    buffers = Buffers(maintenance=read_share(table, "maintenance"), failure=read_share(table, "failure"))
     table.finish()
     return Book(name=name, cluster=cluster, kind=kind, hosts=hosts, buffers=buffers)
 
 
 def _guarantee(table: Table) -> Guarantee:
     name, book = table.text("name", may_be_empty=False), table.text("book")
-    least = _share(table, "least")
+    least = read_share(table, "least")
     table.finish()
     return Guarantee(name=name, book=book, least=least)
 
 
 def _cap(table: Table) -> DomainCap:
-    per, most = table.text("per"), _share(table, "most")
+    per, most = table.text("per"), read_share(table, "most")
     table.finish()
     return DomainCap(per=per, most=most)
 
@@ -96,7 +96,7 @@ def _hosts(table: Table) -> tuple[HostId, ...]:
         return ()
 
 
-def _share(table: Table, key: str) -> Share:
+def read_share(table: Table, key: str) -> Share:
     """`KEY = "3%"`, `KEY_hosts = 3`, or both."""
     percent, hosts = table.text(key, ""), table.integer(f"{key}_hosts", 0, 0, UNITS_LIMIT)
     if not table.has(key) and not table.has(f"{key}_hosts"):

@@ -35,7 +35,7 @@
     component = "collectives"
     version = "2.24"
 
-and `[[train]]` as in a fleet file. What a file names (hosts, components, jobs) is known by the server alone, which
+and `[[train]]`, see `trainfile.py`. What a file names (hosts, components, jobs) is known by the server alone, which
 checks it; here is checked what the file says by itself, all problems at once, cycles of `after` among them.
 """
 
@@ -69,6 +69,7 @@ from trainmaster.live.server.maintenance_resources import (
     VersionRequest,
 )
 from trainmaster.live.tomlfile import Document, Table
+from trainmaster.live.trainfile import read_train
 
 SCHEMA: Final = "trainmaster.maintenance/v1"
 _YEAR_H: Final = 366 * 24.0
@@ -109,6 +110,7 @@ def load(file: Path) -> Asked:
         gangs=tuple(_gang(table, reason) for table in root.tables("gang")),
         versions=tuple(_target(table, reason) for table in root.tables("target")),
         rollouts=tuple(_rollout(table, reason) for table in root.tables("rollout")),
+        trains=tuple(TrainRequest(train=read_train(table), reason=reason) for table in root.tables("train")),
     )
     root.finish()
     if found == Asked() and not document.problems:
