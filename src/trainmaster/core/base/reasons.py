@@ -146,11 +146,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "The job failed more often than its restart budget allows within the window.",
         "Read the causes with `trainmaster job show`, correct them, and requeue the job.",
     )
-    CANCELLED_BY_REQUEST = (
-        "cancelled-by-request",
-        "A person cancelled the job.",
-        "Nothing; requeue the job if it is wanted after all.",
-    )
+    CANCELLED_BY_REQUEST = ("cancelled-by-request", "A person cancelled it.", "Nothing; ask again if it is wanted.")
     NEVER_FITS = (
         "never-fits",
         "The fleet has fewer hosts of this kind than the job asks for, even if all of them were ready.",
