@@ -14,6 +14,7 @@ from trainmaster.core.events import AgentReport, LeaseTaken, TimePassed
 from trainmaster.core.fleet.events import AgentRegistered, AgentSilent
 from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.live.adapters.sqlite_log import SqliteLog
+from trainmaster.live.server import runtime
 from trainmaster.live.server.runtime import EventRefused, Runtime, SessionOver
 from trainmaster.ports.event_log import Batch, Entry, LogFull, LogUnusable
 
@@ -223,6 +224,24 @@ def test_snapshots_shorten_the_replay_and_a_broken_one_only_lengthens_it(house: 
         house.log._db.execute(f"UPDATE snapshots SET state = x'00' WHERE idx IN ({broken})")
         house.runtime.reload()
         assert house.runtime.engine.snapshot() == live
+
+
+def test_a_large_state_waits_until_the_log_has_grown_by_as_much(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. Five events suffice for a small state. 2. With a snapshot as large as many events, they do not any more. 3. A
+    restart, which reads the size of the snapshot that it finds, asks for as many. 4. As many events do."""
+    while not list(house.log.snapshots()):
+        house.register()
+    first = next(house.log.snapshots())
+    least = 20
+    monkeypatch.setattr(runtime, "EVENT_BYTES", len(first.state) // least)
+    house.again()
+    house.again()
+    while house.log.last_index < first.index + least - 1:
+        house.register()
+        assert next(house.log.snapshots()).index == first.index
+    house.register()
+    house.register()
+    assert next(house.log.snapshots()).index > first.index
 
 
 def test_another_program_on_the_same_log_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

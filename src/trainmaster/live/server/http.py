@@ -7,14 +7,13 @@ incident number, under which the server's own log has the traceback, and the cal
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -92,7 +91,7 @@ class Endpoint:
     async def __call__(self, request: Request) -> Response:
         try:
             principal = self._admit(request)
-            query = _query(request.query_params, self.route.query)
+            query = _query(request, self.route.query)
             body = await self._body(request)
             answer = await self.route.handle(Call(request, self.service, principal, query, body))
             return answer if isinstance(answer, Response) else json_response(answer)
@@ -102,7 +101,7 @@ class Endpoint:
     def _admit(self, request: Request) -> Principal:
         if self.route.access == "anyone":
             return Principal(role="viewer")
-        principal = self.keys.principal(request.headers.get("authorization", ""))
+        principal = self.keys.principal(_header(request, b"authorization"))
         if principal is None:
             raise Refusal(401, Token.NOT_ALLOWED, "no token was sent, or one that this server does not know")
         if principal.role != self.route.access and (principal.role, self.route.access) != ("operator", "viewer"):
@@ -114,14 +113,23 @@ class Endpoint:
         kind = self.route.body
         if kind is None:
             return None
-        data = await _read(request, self.route.body_limit)
+        data = await _read(request.receive, self.route.body_limit)
         return data if kind == "raw" else _decoded(data, kind)
 
 
-async def _read(request: Request, limit: int) -> bytes:
+def _header(request: Request, name: bytes) -> str:
+    """As it came: a mapping of all headers, as Starlette makes it, costs more than the rest of the check."""
+    return next((value.decode("latin-1") for key, value in request.scope["headers"] if key == name), "")
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
     """The whole body. Refuses more than `limit` bytes without reading them all."""
-    chunks, size = [], 0
-    async for chunk in request.stream():
+    chunks, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size > limit:
             raise Refusal(413, Token.BAD_REQUEST, f"the body is larger than {limit} bytes", limit_bytes=limit)
@@ -136,9 +144,11 @@ def _decoded(data: bytes, kind: type[Body]) -> Body:
         raise Refusal(400, Token.BAD_REQUEST, f"the body is no {kind.__name__}: {error}") from error
 
 
-def _query(parameters: Mapping[str, str], kind: type[Value] | None) -> Value | None:
+def _query(request: Request, kind: type[Value] | None) -> Value | None:
+    if kind is None and not request.scope["query_string"]:
+        return None
     try:
-        return msgspec.convert(dict(parameters), kind or NoQuery, strict=False)
+        return msgspec.convert(dict(request.query_params), kind or NoQuery, strict=False)
     except msgspec.ValidationError as error:
         raise Refusal(400, Token.BAD_REQUEST, f"the query of the address is wrong: {error}") from error
 
@@ -172,7 +182,7 @@ def _incident(error: Exception, method: str, path: str) -> Response:
 
 class Stream(Response):
     """A body without an end: sends what `chunks` yields until it ends, the client leaves, or takes nothing for
-    `SEND_TIMEOUT_S`; then `ended` is awaited, whatever happened."""
+    `SEND_TIMEOUT_S` to twice that; then `ended` is awaited, whatever happened."""
 
     def __init__(
         self, chunks: AsyncIterator[bytes], media_type: str, ended: Callable[[], Awaitable[None]] | None = None
@@ -180,13 +190,17 @@ class Stream(Response):
         super().__init__(media_type=media_type, headers={"Cache-Control": "no-store"})
         del self.headers["content-length"]
         self._chunks, self._ended = chunks, ended
+        self._taken = 0
+        """Chunks that the client took."""
+        self._is_sending = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         body = asyncio.ensure_future(self._send(start, send))
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            await asyncio.wait((body, gone), return_when=asyncio.FIRST_COMPLETED)
+            while not body.done() and not gone.done() and not await self._is_stuck(body, gone):
+                pass
         finally:
             for task in (body, gone):
                 task.cancel()
@@ -198,13 +212,19 @@ class Stream(Response):
                 logger.error("a stream to %s broke", scope.get("client"), exc_info=result)
 
     async def _send(self, start: dict[str, Any], send: Send) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await send(start)
-            async for chunk in self._chunks:
-                async with asyncio.timeout(SEND_TIMEOUT_S):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send(start)
+        async for chunk in self._chunks:
+            self._is_sending = True
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self._is_sending = False
+            self._taken += 1
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _is_stuck(self, body: "asyncio.Future[None]", gone: "asyncio.Future[None]") -> bool:
+        """Waits; true if the client took nothing meanwhile. Looked at from beside, so chunks need no deadlines."""
+        taken = self._taken
+        await asyncio.wait((body, gone), timeout=SEND_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        return self._is_sending and self._taken == taken
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -14,7 +14,6 @@ from trainmaster.core.base.ids import HostId, SessionId
 from trainmaster.core.base.value import encode
 from trainmaster.core.effects import AnyEffect
 
-PING_EVERY_S: Final = 1.0
 LINES_WAITING_MAX: Final = 10_000
 _PING: Final = encode(Instruction(ping=True)) + b"\n"
 
@@ -26,13 +25,14 @@ class Link:
         self.host, self.session = host, session
         self._waiting: deque[bytes] = deque()
         self._news = asyncio.Event()
-        self._closed = False
+        self._closed = self._spoke = False
 
     def put(self, instruction: Instruction) -> None:
         if len(self._waiting) >= LINES_WAITING_MAX:
             self.close()
             return
         self._waiting.append(encode(instruction) + b"\n")
+        self._spoke = True
         self._news.set()
 
     def close(self) -> None:
@@ -40,21 +40,22 @@ class Link:
         self._news.set()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """What waits, as it comes; a ping each second if nothing does, and one at once so that the agent knows that
-        the stream stands."""
+        """What waits, as it comes, and a ping at once so that the agent knows that the stream stands."""
         yield _PING
         while not self._closed:
-            try:
-                async with asyncio.timeout(PING_EVERY_S):  # unlike wait_for, it makes no task
-                    await self._news.wait()
-            except TimeoutError:
-                yield _PING
-                continue
+            await self._news.wait()
             self._news.clear()
             if self._waiting:
                 lines = b"".join(self._waiting)
                 self._waiting.clear()
                 yield lines
+
+    def ping(self) -> None:
+        """Gives a sign of life if nothing was said since the last call."""
+        if not self._spoke:
+            self._waiting.append(_PING)
+            self._news.set()
+        self._spoke = False
 
 
 class AgentLinks:
@@ -85,6 +86,12 @@ class AgentLinks:
             return False
         del self._links[link.host]
         return True
+
+    def ping(self) -> None:
+        """To be called each second: an agent that hears nothing for some seconds gives its stream up. One clock for all
+        streams, since a deadline of its own for each line would cost more than the line."""
+        for link in self._links.values():
+            link.ping()
 
     def close(self) -> None:
         for host in tuple(self._links):

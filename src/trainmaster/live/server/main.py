@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,9 @@ LOG_FILE: Final = "log.sqlite"
 BACKLOG: Final = 4096
 GRACE_S: Final = 5
 """How long requests that are being answered may take when the server stops."""
+SWITCH_S: Final = 0.0005
+"""How long the thread that commits waits at most for the interpreter while the loop is busy. It waits at each of its
+few calls of SQLite; with the default of 5 ms a commit of fifty rows took 10 ms instead of 3."""
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +97,7 @@ def serve(
             runtime = Runtime(log, Engine, links, clock)
             _declare(runtime, hosts)
             _allow_many_connections()
+            sys.setswitchinterval(SWITCH_S)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(runtime, links, clock, settings, keys, listening, state_dir))
             runtime.save_snapshot()

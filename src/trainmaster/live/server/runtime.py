@@ -33,6 +33,8 @@ from trainmaster.ports.decider import Decider, DeciderFactory
 from trainmaster.ports.event_log import Batch, Entry, EventLog, LogFull, LogUnusable, Rejection, ReportNumber, Snapshot
 
 SNAPSHOT_EVERY_EVENTS: Final = 2_000
+EVENT_BYTES: Final = 300
+"""About what an event and its effects take in the log."""
 READ_AT_ONCE: Final = 1_000
 
 logger = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ class Runtime:
         self._staged_rejections: list[Rejection] = []
         self._registered: set[HostId] = set()
         """Hosts whose agent registered under this lease."""
-        self._snapshot_index = 0
+        self._snapshot_index = self._snapshot_bytes = 0
         self.stored_events = self.commits = 0
         """Since the start; for the server's own log."""
         self.watchers: list[Callable[[Sequence[Entry]], None]] = []
@@ -168,8 +170,12 @@ class Runtime:
         if entries:
             for watcher in self.watchers:
                 watcher(entries)
-        if self.engine.index - self._snapshot_index >= self._snapshot_every_events:
-            self.save_snapshot()
+
+    def wants_snapshot(self) -> bool:
+        """The log has grown enough since the last one. A large state waits until the log grew by as much, so that a
+        fleet of thousands of hosts does not write its state more often than what happens to it."""
+        least = max(self._snapshot_every_events, self._snapshot_bytes // EVENT_BYTES)
+        return self.engine.index - self._snapshot_index >= least
 
     def submit(self, events: Sequence[AnyEvent] = (), reports: Sequence[Report] = ()) -> tuple[ReportResult, ...]:
         """All three steps in one go; the answers are those of the reports."""
@@ -182,6 +188,8 @@ class Runtime:
             self.reload()
             raise
         self.publish()
+        if self.wants_snapshot():
+            self.save_snapshot()
         return results
 
     # --- time, connections, state
@@ -225,12 +233,15 @@ class Runtime:
         return self._log.rejections(limit)
 
     def save_snapshot(self) -> None:
-        """Stores the state as it is. A full disk is no reason to stop: the log has everything."""
+        """Stores the state as it is (may run in another thread, while nothing is staged). A full disk is no reason to
+        stop: the log has everything."""
         assert not self._staged
         if self.engine.index == self._snapshot_index:
             return
+        state = self.engine.snapshot()
+        self._snapshot_bytes = len(state)
         try:
-            self._log.save_snapshot(Snapshot(index=self.engine.index, state=self.engine.snapshot()))
+            self._log.save_snapshot(Snapshot(index=self.engine.index, state=state))
         except LogFull as error:
             logger.warning("no snapshot at event %d: %s", self.engine.index, error)
         self._snapshot_index = self.engine.index
@@ -294,7 +305,7 @@ class Runtime:
         for snapshot in self._log.snapshots():
             engine = self._factory.restore(snapshot.state)
             assert engine.index == snapshot.index, f"a snapshot of {engine.index} is stored as {snapshot.index}"
-            self._snapshot_index = snapshot.index
+            self._snapshot_index, self._snapshot_bytes = snapshot.index, len(snapshot.state)
             return engine
         return self._factory()
 

@@ -32,6 +32,7 @@ from trainmaster.ports.event_log import LogFull, LogUnusable
 
 BATCH_MAX: Final = 1_000
 TICK_S: Final = 0.25
+TICKS_A_SECOND: Final = round(1 / TICK_S)
 RETRY_AFTER: Final = SECOND
 
 T = TypeVar("T")
@@ -210,6 +211,9 @@ class Service:
         for job, result in staged:
             if not job.future.done():
                 job.future.set_result(result)
+        if self.runtime.wants_snapshot():
+            # Effects and answers leave meanwhile; only the next commit waits for it.
+            await asyncio.to_thread(self.runtime.save_snapshot)
 
     def _stage_wake(self) -> None:
         now = self.now()
@@ -231,7 +235,7 @@ class Service:
         return await future
 
     async def _tick(self) -> None:
-        """Looks for the silent, four times a second, and keeps watchers fresh."""
+        """Looks for the silent, four times a second; keeps watchers fresh and streams alive."""
         count = 0
         while not self._stopping:
             await asyncio.sleep(TICK_S)
@@ -241,8 +245,9 @@ class Service:
             # Together, so that they share a commit: a whole rack may fall silent at once.
             await asyncio.gather(*silent, *deaf)
             count += 1
-            if count % 4 == 0:
+            if count % TICKS_A_SECOND == 0:
                 self._tell()
+                self.links.ping()
 
     async def _silent(self, host: HostId, silent: Duration) -> None:
         session = self.runtime.session(host)
