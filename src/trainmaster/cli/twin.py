@@ -3,14 +3,20 @@
 import click
 
 from trainmaster.cli.options import Noun
+from trainmaster.cli.twin_replay import replay
 from trainmaster.cli.twin_run import run
 
 
 @click.group(
-    cls=Noun, examples=[("trainmaster twin run scenarios/two-clusters.toml", "a simulated day of two clusters")]
+    cls=Noun,
+    examples=[
+        ("trainmaster twin run scenarios/two-clusters.toml", "a simulated day of two clusters"),
+        ("trainmaster twin replay run/log.sqlite", "does this version decide as the server did?"),
+    ],
 )
 def twin() -> None:
     """Let a simulated fleet live under the very policies that run live."""
 
 
 twin.add_command(run)
+twin.add_command(replay)

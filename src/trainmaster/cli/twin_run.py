@@ -1,9 +1,7 @@
 """`trainmaster twin run`: lets a scenario happen and tells what became of it."""
 
-import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +9,7 @@ import click
 from trainmaster.cli.errors import Failed, WrongUsage
 from trainmaster.cli.options import Command, shows
 from trainmaster.cli.output import Column, Output, duration_text, say
+from trainmaster.cli.twin_meter import Meter, Progress
 from trainmaster.cli.words import DURATION
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import encode
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from trainmaster.twin.report import RunReport
     from trainmaster.twin.run import Run
     from trainmaster.twin.scenario import Scenario
-
-TOLD_EVERY_S = 2.0
 
 
 @click.command(
@@ -68,12 +65,11 @@ def run(
     same history. Ends with 1 if an invariant was broken.
     """
     from trainmaster.cli.scenariofile import load
-    from trainmaster.cli.twin_meter import Meter
     from trainmaster.twin.run import Options, Run
 
     chosen = _changed(load(scenario), seed, duration, operations, disruptive, least_hosts)
     options = Options(whole_every=watch_every, hashed=hashed, profiled=profile)
-    report = Run(chosen, options, Meter(), _progress()).run()
+    report = Run(chosen, options, Meter(), _tells()).run()
     if out is not None:
         _write(out, report)
     output.one("twin-run", report, fields(report))
@@ -110,22 +106,18 @@ def _changed(
     )
 
 
-class _progress:  # noqa: N801  (called like a function)
-    """Tells how far the run is, on stderr: one line that is renewed at a terminal, silence elsewhere."""
+def _tells() -> Callable[[float, "Run"], None]:
+    """Tells how far the run is."""
+    progress = Progress()
 
-    def __init__(self) -> None:
-        self._next = perf_counter() + TOLD_EVERY_S
-        self._shown = sys.stderr.isatty() and "CI" not in os.environ
-
-    def __call__(self, part: float, run: "Run") -> None:
-        if not self._shown or perf_counter() < self._next:
-            return
-        self._next = perf_counter() + TOLD_EVERY_S
+    def tell(part: float, run: "Run") -> None:
         maintenance = run.world.engine.state.maintenance
         done = maintenance.counts.get("done", 0)
-        end = "\n" if part >= 1 else ""
-        sys.stderr.write(f"\rsimulated {part:4.0%}, {maintenance.requested:,} requested, {done:,} done{end}")
-        sys.stderr.flush()
+        progress.tell(f"simulated {part:4.0%}, {maintenance.requested:,} requested, {done:,} done")
+        if part >= 1:
+            progress.end()
+
+    return tell
 
 
 def _write(out: Path, report: "RunReport") -> None:

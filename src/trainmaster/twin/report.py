@@ -135,7 +135,7 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
     live = maintenance.operations.values()
     now = world.kernel.now
     events = sum(cost.events for cost in run.costs.values())
-    outcomes = {key: count for key, count in maintenance.counts.items() if "/" not in key}
+    outcomes = operations_by_outcome(maintenance.counts)
     return RunReport(
         scenario=run.scenario.name,
         seed=run.scenario.seed,
@@ -149,7 +149,7 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
         operations_requested=maintenance.requested,
         operations_done=outcomes.get("done", 0),
         operations_by_outcome=outcomes,
-        operations_by_kind=_by_kind(maintenance.counts),
+        operations_by_kind=operations_by_kind(maintenance.counts),
         operations_by_source=dict(world.requested_by),
         scope_widths=dict(requests.widths),
         disruptive=requests.requested["disruptive"],
@@ -172,7 +172,7 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
         hosts_missed=sum(1 for host in compute if not maintenance.visited.get(host)),
         failures=dict(world.counts),
         jobs=world.gangs.jobs_ended | {"live": len(world.gangs.by_job)},
-        interruptions=_sums(world.gangs.interruptions),
+        interruptions=sums(world.gangs.interruptions),
         interruptions_by_job={job: row for job, row in world.gangs.interruptions.items() if row},
         lost_gpu_s_by_cause={cause: lost // 1_000_000 for cause, lost in world.gangs.lost_gpu_us.items()},
         trained_gpu_s=world.gangs.trained_gpu_us // 1_000_000,
@@ -193,7 +193,13 @@ def _events(run: "Run") -> dict[str, EventCost]:
     }
 
 
-def _by_kind(counts: dict[str, int]) -> dict[str, dict[str, int]]:
+def operations_by_outcome(counts: dict[str, int]) -> dict[str, int]:
+    """Of the counts of ended operations, those by outcome."""
+    return {key: count for key, count in sorted(counts.items()) if "/" not in key}
+
+
+def operations_by_kind(counts: dict[str, int]) -> dict[str, dict[str, int]]:
+    """Of the counts of ended operations, those by kind, then by outcome."""
     found: dict[str, dict[str, int]] = {}
     for key, count in sorted(counts.items()):
         kind, slash, outcome = key.partition("/")
@@ -202,12 +208,13 @@ def _by_kind(counts: dict[str, int]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _sums(rows: dict[str, dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
+def sums(rows: dict[str, dict[str, int]]) -> dict[str, int]:
+    """All rows together, by cause."""
+    total: dict[str, int] = {}
     for row in rows.values():
         for cause, count in row.items():
-            sums[cause] = sums.get(cause, 0) + count
-    return sums
+            total[cause] = total.get(cause, 0) + count
+    return total
 
 
 def _waits(run: "Run") -> dict[str, Wait]:
