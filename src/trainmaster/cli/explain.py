@@ -18,7 +18,10 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.publish import MACHINE as CHECKPOINT_MACHINE
 from trainmaster.core.fleet.lifecycle import HOST_MACHINE
+from trainmaster.core.maintenance.operation import OPERATION_MACHINE
 from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE
+from trainmaster.core.maintenance.train import TRAIN_MACHINE
+from trainmaster.core.maintenance.visit import VISIT_MACHINE
 from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE
 from trainmaster.core.scheduling.job import JOB_MACHINE
 
@@ -27,6 +30,9 @@ MACHINES: Final[tuple[Machine[Enum], ...]] = (
     JOB_MACHINE,
     ATTEMPT_MACHINE,
     CHECKPOINT_MACHINE,
+    OPERATION_MACHINE,
+    VISIT_MACHINE,
+    TRAIN_MACHINE,
     ROLLOUT_MACHINE,
 )  # type: ignore[assignment]
 
@@ -55,6 +61,27 @@ STATES: Final[dict[str, str]] = {
     "checkpoint/verified": "What lies in the directory agrees with the manifest.",
     "checkpoint/published": "The directory has its final name; a resume may use it.",
     "checkpoint/torn": "The checkpoint is incomplete or damaged; it is never loaded.",
+    "operation/requested": "The operation stands at the gate; its reason says what does not let it start.",
+    "operation/admitted": "The capacity that it takes is promised; it waits for its units or for another operation.",
+    "operation/draining": "Its units leave production.",
+    "operation/running": "Its steps are carried out.",
+    "operation/verifying": "It is carried out; its units prove that they work before they return.",
+    "operation/done": "It was carried out, what it should bring was seen, and its units are back.",
+    "operation/failed": "Its steps failed, or a unit did not come back; what could be undone was undone.",
+    "operation/off-boarded": "Its version was rejected before it had begun.",
+    "operation/cancelled": "A person took it back, or an operation that had to come before was not done.",
+    "visit/noticed": "Jobs on the unit were told; it drains at the moment that costs them least.",
+    "visit/draining": "The unit leaves production.",
+    "visit/out": "Nothing runs on the unit; it waits for a lock, for other units, or for what is next.",
+    "visit/applying": "One operation after the other is carried out on the unit.",
+    "visit/rebooting": "The unit boots, once for all operations that asked for it.",
+    "visit/checking": "What was applied before the reboot is looked at after it.",
+    "visit/returning": "The unit proves that it works.",
+    "visit/closed": "The visit is over: the unit is back, or failed.",
+    "train/resting": "The train waits until its next stop is due.",
+    "train/waiting": "A stop is due, and its reason says what does not let it begin.",
+    "train/stopping": "Units of a domain are on their way out, worked on, or on their way back.",
+    "train/ended": "A person ended the train, or it was an emergency train that has been everywhere.",
     "rollout/canary": "A few hosts get the new version first, and gather evidence about it.",
     "rollout/stage": "The hosts of a stage get the version; it passes or is rejected on evidence.",
     "rollout/paused": "A person paused the rollout; evidence about the hosts that have the version is still counted.",

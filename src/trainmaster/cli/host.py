@@ -14,12 +14,13 @@ from trainmaster.cli.client import Client, complete_hosts, connect, host_path
 from trainmaster.cli.errors import Failed, PartlyDone, WorldMoved, WrongUsage
 from trainmaster.cli.options import Change, Noun, changes, shows
 from trainmaster.cli.output import Column, Output, duration_text, instant_text, say
-from trainmaster.cli.words import DURATION, holds_text, hosts_text, why_host
+from trainmaster.cli.words import DURATION, holds_text, hosts_text, visit_text, why_host
 from trainmaster.core.base.hostlist import fold, parse
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.maintenance.visit import MAINTENANCE
 from trainmaster.core.words import count_text
 from trainmaster.live.server.resources import ChangeReport, History, HostChangeItem, Hosts, HostsChange, HostView
 
@@ -166,6 +167,10 @@ _FIELDS: Final = [
     Column("pod", lambda item: item.pod),
     Column("rack", lambda item: item.rack),
     Column("boot", lambda item: item.boot),
+    Column("kind", lambda item: item.kind),
+    Column("maintenance", visit_text),
+    Column("must pass", lambda item: ", ".join(item.demands)),
+    Column("versions", lambda item: ", ".join(f"{name} {version}" for name, version in sorted(item.versions.items()))),
 ]
 
 
@@ -222,10 +227,14 @@ def explain(item: HostView) -> HostWhy:
     if item.reason and item.reason not in reasons:
         reasons.append(item.reason)
     takes_work = item.state == "ready" and item.connected and not item.holds
+    if item.visit is not None:
+        reasons.append(f"maintenance: {visit_text(item)}")
     if item.attempt is not None:
         reasons.append(f"{item.role or 'used'} of {item.attempt}")
     if takes_work:
         following = f"trainmaster job show {item.attempt.rpartition('.a')[0]}" if item.attempt else "nothing"
+    elif item.visit is not None and all(hold.owner == MAINTENANCE for hold in item.holds):
+        following = f"wait, or see: trainmaster maint ls --host {item.id}"
     elif item.holds:
         owners = ", ".join(sorted({hold.owner for hold in item.holds}))
         following = f"trainmaster host resume {item.id}, by each owner of a hold ({owners})"

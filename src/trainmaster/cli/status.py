@@ -11,6 +11,7 @@ from trainmaster.cli.options import Command, shows
 from trainmaster.cli.output import Output, duration_text
 from trainmaster.cli.words import counts_text, hosts_text, job_state, reason_text
 from trainmaster.core.words import count_text
+from trainmaster.live.server.maintenance_resources import MaintenanceView
 from trainmaster.live.server.resources import Hosts, HostView, Jobs, JobView, StatusView
 
 ROWS_MAX = 20
@@ -28,14 +29,15 @@ ROWS_MAX = 20
 )
 @shows
 def status(output: Output) -> None:
-    """Show what needs a person, hosts by state, jobs, and the server, on one screen."""
+    """Show what needs a person, hosts by state, jobs, maintenance, and the server, on one screen."""
     client = connect()
     view = client.get("/v1/status", StatusView)
     if output.form not in ("table", "wide"):
         output.one("status", view, [])
         return
     hosts, jobs = client.get("/v1/hosts", Hosts), client.get("/v1/jobs", Jobs)
-    lines = [*_attention(view), "", *_hosts(view, hosts.items), "", *_jobs(view, jobs.items), "", _server(view)]
+    lines = [*_attention(view), "", *_hosts(view, hosts.items), "", *_jobs(view, jobs.items), ""]
+    lines += [*_maintenance(client.get("/v1/maintenance", MaintenanceView)), "", _server(view)]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -70,6 +72,25 @@ def _jobs(view: StatusView, jobs: Sequence[JobView]) -> list[str]:
             facts.append(reason_text(job.reason))
         lines.append(f"  {job_state(job):<11}  {', '.join(facts)}")
     return lines + _rest(len(jobs), "trainmaster job ls")
+
+
+def _maintenance(view: MaintenanceView) -> list[str]:
+    """Nothing where no catalogue is declared: then nothing can be asked for."""
+    if not view.catalogue:
+        return ["maint      no catalogue is declared"]
+    out = f"; units out: {counts_text(view.visits)}" if view.visits else ""
+    lines = [f"maint      operations: {counts_text(view.live) or 'none under way'}{out}"]
+    if view.waits:
+        lines.append(f"  waiting      {counts_text(view.waits)}")
+    for train in view.trains[:ROWS_MAX]:
+        reason = train.paused or train.reason
+        facts = f"{train.name}, {train.visited} of {train.units} units visited"
+        facts += f", {reason_text(reason)}" if reason is not None else ""
+        lines.append(f"  {'paused' if train.paused is not None else train.state:<11}  train {facts}")
+    for one in view.rollouts[:ROWS_MAX]:
+        facts = f"{one.id} {one.component} {one.version}, {one.carriers} of {one.pool} hosts"
+        lines.append(f"  {one.state:<11}  rollout {facts}")
+    return lines + _rest(max(len(view.trains), len(view.rollouts)), "trainmaster maint ls trains")
 
 
 def _server(view: StatusView) -> str:

@@ -66,6 +66,22 @@ def holds_text(host: HostView) -> str:
     return "; ".join(f"{hold.owner}: {hold.reason}" for hold in host.holds)
 
 
+def visit_text(host: HostView) -> str:
+    """`applying op-3, then op-4 op-5, one reboot to come (train weekly)`."""
+    visit = host.visit
+    if visit is None:
+        return ""
+    facts = [visit.phase + (f" {visit.current}" if visit.current is not None else "")]
+    following = (*visit.pending, *visit.wide)
+    if following:
+        facts.append(f"then {' '.join(following)}")
+    if visit.applied:
+        facts.append(f"{' '.join(visit.applied)} carried out")
+    if visit.needs_reboot and not visit.rebooting:
+        facts.append("one reboot to come")
+    return ", ".join(facts) + (f" (train {visit.train})" if visit.train is not None else "")
+
+
 def why_host(host: HostView) -> str:
     """The shortest true answer to "why is it like that"."""
     return holds_text(host) if host.holds else host.reason

@@ -24,8 +24,8 @@
     hosts = "h[0-3]"                         # the pool; default: all units that the component is for
     canary_hosts = 1                         # optional: a first stage of so many hosts
     percents = [1.0, 10.0, 50.0]             # or stage_hosts = 8, or first_hosts = 1 and factor = 2.0
-    soak_h = 12.0
-    stage_limit_h = 336.0
+    soak_s = 43200                           # loaded time that each host of a stage has had, on average
+    stage_limit_s = 1209600                  # then too little evidence holds it for a person
     unproven_percent = 10.0                  # of the pool that may carry it before it is proven; 100: no proof
     on_failure = "roll-back"                 # or "hold"
     criteria = { alpha = 0.05, beta = 0.05, theta = 3.0, tolerable = 0.02, unacceptable = 0.15 }
@@ -69,10 +69,10 @@ from trainmaster.live.server.maintenance_resources import (
     VersionRequest,
 )
 from trainmaster.live.tomlfile import Document, Table
-from trainmaster.live.trainfile import read_train
+from trainmaster.live.trainfile import read_trains
 
 SCHEMA: Final = "trainmaster.maintenance/v1"
-_YEAR_H: Final = 366 * 24.0
+_YEAR_S: Final = 366 * 86_400.0
 _ID: Final = re.compile(r"op-\d+")
 _NAME_FIX: Final = "use 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends"
 
@@ -110,7 +110,7 @@ def load(file: Path) -> Asked:
         gangs=tuple(_gang(table, reason) for table in root.tables("gang")),
         versions=tuple(_target(table, reason) for table in root.tables("target")),
         rollouts=tuple(_rollout(table, reason) for table in root.tables("rollout")),
-        trains=tuple(TrainRequest(train=read_train(table), reason=reason) for table in root.tables("train")),
+        trains=tuple(TrainRequest(train=wish, reason=reason) for wish in read_trains(root)),
     )
     root.finish()
     if found == Asked() and not document.problems:
@@ -280,9 +280,9 @@ def _rollout(table: Table, reason: str) -> RolloutRequest:
         canary=table.integer("canary_hosts", usual.canary, 0, 100_000),
         stages=_stages(table),
         criteria=_criteria(table.table("criteria")),
-        soak_s=table.number("soak_h", usual.soak_s / 3600, 0.0, _YEAR_H) * 3600,
+        soak_s=table.number("soak_s", usual.soak_s, 0.0, _YEAR_S),
         unproven_percent=table.number("unproven_percent", usual.unproven_percent, 0.0, 100.0),
-        stage_limit_s=table.number("stage_limit_h", usual.stage_limit_s / 3600, 0.0, _YEAR_H) * 3600,
+        stage_limit_s=table.number("stage_limit_s", usual.stage_limit_s, 0.0, _YEAR_S),
         on_failure="hold" if table.choice("on_failure", "roll-back", get_args(OnFailure)) == "hold" else "roll-back",
         reason=table.text("reason", reason),
     )
