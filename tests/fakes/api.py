@@ -50,6 +50,12 @@ class Asked(Value):
     body: bytes
 
 
+_MISSING = {
+    "hosts": Token.NO_SUCH_HOST,
+    "operations": Token.NO_SUCH_OPERATION,
+    "trains": Token.NO_SUCH_TRAIN,
+    "rollouts": Token.NO_SUCH_ROLLOUT,
+}
 Answer = Callable[[Asked], tuple[int, bytes]]
 
 
@@ -97,7 +103,7 @@ class FakeApi:
             return (200, self.streams.pop(0)) if self.streams else (503, b"stopping")
         answer = self.answers.get((asked.method, asked.path))
         if answer is None:
-            kind = Token.NO_SUCH_HOST if "/hosts/" in asked.path else Token.NO_SUCH_JOB
+            kind = _MISSING.get(asked.path.split("/")[2], Token.NO_SUCH_JOB)
             name = asked.path.split("/")[3]
             return 404, encode(Problem(reason=because(kind, f"nothing is named {name}"), fix=kind.advice))
         return answer(asked)

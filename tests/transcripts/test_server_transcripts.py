@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.api import AT, TOKEN, FakeApi, item, report, world
+from tests.fakes.maintenance import maintenance
 from tests.transcripts.test_transcripts import replay
 
 from trainmaster.core.base.ids import HostId, JobId
@@ -21,6 +22,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(time, "time_ns", lambda: AT * 1000)
     with FakeApi() as api:
         world(api)
+        maintenance(api)
         moves = item("gpu-1", what="llama (job-1) runs on it and moves to gpu-3 after a checkpoint", job=JobId("job-1"))
         api.answer("POST", "/v1/hosts/drain", report(moves, item("gpu-8"), index=901))
         held = "held by policy:health: flaky; only the owner lifts a hold"

@@ -105,9 +105,10 @@ def _by_words(words: Words) -> Asked:
     if not kind:
         fix = "give FILE, or --component C --version V, or --kind K; and --hosts or --scope"
         raise WrongUsage("nothing is asked for", "there is no file, no component and no kind", fix)
-    if (kind == UPGRADE) != bool(words.component and words.version):
-        fix = "an upgrade is --component C --version V; another kind is --kind K alone"
-        raise WrongUsage(f"the options do not say which {kind}", "", fix)
+    if kind == UPGRADE and not (words.component and words.version):
+        raise WrongUsage("an upgrade needs --component and --version", fix="add the one that is missing")
+    if kind != UPGRADE and (words.component or words.version):
+        raise WrongUsage(f"a {kind} has no --component and no --version", fix="leave them out, or leave out --kind")
     if bool(words.hosts) == bool(words.scope):
         fix = "--hosts LIST for an operation on each host; --scope rack/R for one on all of it"
         raise WrongUsage("it is not clear where" if words.hosts else "it is not said where", "", fix)
@@ -202,19 +203,25 @@ def _differences(path: str, old: Any, new: Any) -> Iterator[str]:
         for key in dict.fromkeys((*old, *new)):
             if key not in _PASSING:
                 yield from _differences(f"{path}.{key}" if path else key, old.get(key), new.get(key))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+    elif isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
         for place, (before, now) in enumerate(zip(old, new, strict=True), 1):
-            yield from _differences(f"{path}[{place}]", before, now)
+            yield from _differences(f"{path}[{_name(before) or place}]", before, now)
     elif old != new:
         yield f"{path}: {_brief(old)}, now {_brief(new)}"
 
 
+def _name(item: Any) -> str:
+    """What a reader knows a part of a plan by."""
+    if not isinstance(item, dict):
+        return ""
+    return scope_text(item["scope"]) if "scope" in item else str(item.get("job") or item.get("component") or "")
+
+
 def _brief(value: Any) -> str:
-    if isinstance(value, list):
-        names = [item.get("name") or item.get("book") or "?" if isinstance(item, dict) else str(item) for item in value]
-        return ", ".join(names) or "none"
+    if isinstance(value, tuple):
+        return ", ".join(_name(item) or str(item) for item in value) or "none"
     if isinstance(value, dict):
-        return str(value.get("token") or value.get("name") or "something")
+        return str(value.get("token") or _name(value))
     return "none" if value in (None, "") else str(value)
 
 

@@ -96,9 +96,8 @@ def _moved(verb: str, name: str, change: Change, output: Output) -> None:
         _send(client, train_path(name, verb), f"{verb} train {name} ({view.state}{stop})", change, output)
         return
     one = client.get(rollout_path(name), RolloutDetail).rollout
-    what = (
-        f"{one.component} {one.version}, {one.state}, stage {one.stage} of {one.stages}, {one.carriers} hosts have it"
-    )
+    stage = f"{one.state}, stage {one.stage} of {one.stages}"
+    what = f"{one.component} {one.version}, {stage}, {count_text(one.carriers, 'host')} with it"
     path = rollout_path(name, "stop" if verb == "abort" else verb)
     _send(client, path, f"{verb} rollout {name} ({what})", change, output)
 

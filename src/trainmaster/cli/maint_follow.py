@@ -258,7 +258,8 @@ def _operations_line(members: Sequence[OperationView]) -> str:
     who = first.id if len(members) == 1 else count_text(len(members), "operation")
     where = scope_text(resource for view in members for resource in view.scope)
     what = work_text(first.kind, first.component, first.version)
-    verb = "is" if len(members) == 1 else "are"
+    verbs = ("has", "have") if first.state == "failed" else ("is", "are")
+    verb = verbs[len(members) > 1]
     why = f": {short_reason(first.reason)}" if first.reason is not None else ""
     return f"{who}, {what} on {where}, {verb} {first.state}{why}"
 

@@ -50,7 +50,7 @@ def _asks(function: F) -> F:
         ("trainmaster maint plan --component gpu-driver --version 560.28 -w 'h[0-3]'", "without a file"),
         ("trainmaster maint plan plan.json", "a plan that was kept: does it hold still? exit code 4: no"),
     ],
-    exit_codes=(0, 2, 3, 4, 5, 6),
+    exit_codes=(0, 1, 2, 3, 4, 5, 6),
 )
 @_asks
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the plan in this file.")
@@ -93,8 +93,8 @@ def plan(file: Path | None, out: Path | None, output: Output, **words: Any) -> N
 def apply(file: Path | None, wait: bool, timeout: float | None, change: Change, output: Output, **words: Any) -> None:
     """Ask for maintenance: by a plan that was kept, a file, or options.
 
-    Prints the ids of the operations. A plan that would be another one now is refused (exit code 4). What is applied
-    twice is done once.
+    Prints the ids of the operations. A plan that would be another one now is refused (exit code 4), and what changed
+    is told.
     """
     if timeout is not None and not wait:
         raise WrongUsage("--timeout is for --wait", fix="add --wait")

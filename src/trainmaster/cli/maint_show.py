@@ -131,7 +131,7 @@ def _overview(view: MaintenanceView) -> list[Column]:
             ("waiting for", counts_text(view.waits)),
             ("ended", counts_text(view.ended)),
             ("units out", counts_text(view.visits) or "none"),
-            ("planned", ", ".join(books)),
+            ("planned out", ", ".join(books)),
             ("trains", ", ".join(trains)),
             ("rollouts", ", ".join(rollouts)),
             ("gangs", ", ".join(f"{gang.job} {gang.component} {gang.version}" for gang in view.gangs)),
@@ -210,7 +210,9 @@ def _train(client: Client, detail: TrainDetail, output: Output) -> None:
     following = ""
     if view.next_due_at is not None:
         following = f"domain {view.next_domain} of {view.domains}, due {instant_text(view.next_due_at, now)}"
-    evicted = "never" if spec.evict_after is None else f"{duration_text(spec.evict_after)} after a stop begins"
+    evicted = "never: a unit whose job can't be moved is carried over"
+    if spec.evict_after is not None:
+        evicted = f"jobs that can't be moved, {duration_text(spec.evict_after)} after a stop began"
     output.one(
         "train",
         detail,
@@ -227,7 +229,7 @@ def _train(client: Client, detail: TrainDetail, output: Output) -> None:
                 ("next stop", following),
                 ("carried over", _carried(detail.carried)),
                 ("last proof", _proof(detail.proofs[-1], now) if detail.proofs else "no cycle has ended"),
-                ("jobs stay", f"until they can be moved; stopped {evicted}"),
+                ("stops", evicted),
             ]
         ),
     )

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from tests.fakes.api import TOKEN, FakeApi, world
 from tests.fakes.command import CommandLine
+from tests.fakes.maintenance import maintenance
 
 
 @pytest.fixture
 def api() -> Iterator[FakeApi]:
     with FakeApi() as api:
         world(api)
+        maintenance(api)
         yield api
 
 

@@ -29,9 +29,9 @@ def test_a_state(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_state_of_several_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    """1. Jobs and attempts can both have failed. 2. Both are listed; MACHINE/STATE names one."""
+    """1. Jobs, attempts and operations can have failed. 2. All are listed; MACHINE/STATE names one."""
     _, out, _ = run(capsys, "failed", "-o", "name")
-    assert out.split() == ["job/failed", "attempt/failed"]
+    assert out.split() == ["job/failed", "attempt/failed", "operation/failed"]
     _, out, _ = run(capsys, "Job/Failed", "-o", "json")
     assert json.loads(out)["schema"] == "trainmaster.state/v1"
     assert json.loads(out)["next"] == ["queued"]
