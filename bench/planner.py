@@ -4,6 +4,8 @@ Operations on 6,144 hosts in two clusters with racks, pods, power rows and plane
 on a selection of 16 hosts, 1 % on pods, rows, planes, and a few on a whole cluster. They last for random times and
 arrive so densely that most have to wait (`planner.lock_us`), or so rarely that none does (`planner.lock_idle_us`).
 
+What the planner does as a whole, with a log and agents, is measured in `live`.
+
 `peer` is the least that any lock can do: a set of the names of those that hold, to which each is added and taken from.
 `ratio` is ours over that.
 """
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from bench.figure import Figure, interleaved
+from bench.live import figures as live
 from trainmaster.core.base.ids import ClusterId, HostId, PodId, RackId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.fleet.inventory import HostSpec
@@ -144,3 +147,4 @@ def figures() -> Iterator[Figure]:
             holds=ours <= limit,
             note=f"{OPERATIONS} operations, {HOSTS} hosts, {100 * day.waited // OPERATIONS} % wait",
         )
+    yield from live.figures()
