@@ -15,16 +15,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from trainmaster.cli.client import Client
-from trainmaster.cli.errors import Failed, PartlyDone, UserError, WorldMoved, WrongUsage
+from trainmaster.cli.errors import Failed, NoSuchThing, PartlyDone, UserError, WorldMoved, WrongUsage
 from trainmaster.cli.maint_words import scope_text
 from trainmaster.cli.output import say
 from trainmaster.core.base.hostlist import parse
 from trainmaster.core.base.ids import ComponentName, KindName, OperationId
+from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, after, seconds
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.maintenance.catalogue import UPGRADE, Priority
 from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.plan import GangPlan, OperationsPlan, RolloutPlan, TrainPlan
+from trainmaster.core.words import count_text
 from trainmaster.live.maintfile import Asked, keyed, load
 from trainmaster.live.server.maintenance_resources import (
     GangReport,
@@ -268,8 +270,7 @@ def _parts(client: Client, made: Made, reason: str) -> Iterator[_Report]:
         return client.post(path, body.but(check_index=plan_of.index, check_plan=plan_of.fingerprint), kind)
 
     if made.operations is not None:
-        refused = [item for item in made.operations.items if item.refused is not None]
-        if refused:
+        if made.operations.refused:
             raise _refused(made.operations)
         yield bound("/v1/operations", _operations(made.asked), OperationsReport, made.operations)
     for gang, gang_plan in zip(made.asked.gangs, made.gangs, strict=True):
@@ -283,10 +284,16 @@ def _parts(client: Client, made: Made, reason: str) -> Iterator[_Report]:
         yield bound("/v1/trains", train, TrainReport, train_plan)
 
 
-def _refused(found: OperationsPlan) -> Failed:
-    reasons = [(scope_text(item.scope), item.refused) for item in found.items if item.refused is not None]
-    lines = [f"{where}: {reason.token}: {reason.sentence}" for where, reason in reasons[:CHANGES_SHOWN]]
-    if len(reasons) > CHANGES_SHOWN:
-        lines.append(f"and {len(reasons) - CHANGES_SHOWN} more")
-    what = f"{len(reasons)} of {len(found.items)} operations can't be asked for"
-    return Failed(what, "\n".join(lines), reasons[0][1].token.advice)
+def _refused(found: OperationsPlan) -> UserError:
+    """Those that are refused alike in one line."""
+    scopes: dict[tuple[Token, str], list[str]] = {}
+    for item in found.items:
+        if item.refused is not None:
+            scopes.setdefault((item.refused.token, item.refused.sentence), []).extend(item.scope)
+    lines = [f"{scope_text(where)}: {token}: {text}" for (token, text), where in scopes.items()]
+    if len(lines) > CHANGES_SHOWN:
+        lines[CHANGES_SHOWN:] = [f"and {len(lines) - CHANGES_SHOWN} more"]
+    tokens = [token for token, _ in scopes]
+    error = NoSuchThing if all(token.startswith("no-such-") for token in tokens) else Failed
+    what = f"{found.refused} of {count_text(len(found.items), 'operation')} can't be asked for"
+    return error(what, "\n".join(lines), min(tokens, key=lambda token: token.precedence).advice)

@@ -12,10 +12,11 @@ from trainmaster.cli.client import Client, complete_hosts, connect
 from trainmaster.cli.errors import WrongUsage
 from trainmaster.cli.maint_ask import PLAN_KIND, Applied, Made, Words
 from trainmaster.cli.maint_follow import wait_for
+from trainmaster.cli.maint_ls import WAITING
 from trainmaster.cli.maint_plan_page import blast, print_plan
 from trainmaster.cli.options import Change, Command, changes, shows
 from trainmaster.cli.output import Column, Output, say
-from trainmaster.cli.words import DURATION
+from trainmaster.cli.words import DURATION, reason_text
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.words import count_text
 
@@ -141,8 +142,8 @@ def _print(applied: Applied, output: Output) -> None:
             return
     for sentence in applied.told:
         say(sentence)
-    waiting = [answer for answer in applied.operations if answer.reason is not None]
+    waiting = [answer for answer in applied.operations if answer.state in WAITING and answer.reason is not None]
     if waiting:
         first = waiting[0]
-        text = f"{count_text(len(waiting), 'operation')} wait" + ("s" if len(waiting) == 1 else "")
-        say(f"{text}; {first.operation}: {first.reason.token}: {first.reason.sentence}" if first.reason else text)
+        waits = "waits" if len(waiting) == 1 else "wait"
+        say(f"{count_text(len(waiting), 'operation')} {waits}; {first.operation}: {reason_text(first.reason)}")

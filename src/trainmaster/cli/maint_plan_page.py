@@ -50,7 +50,7 @@ def print_plan(made: Made, output: Output) -> None:
         first = False
         match part:
             case OperationsPlan():
-                _operations(part, output)
+                _operations(part, made.asked.operations[0].key.partition("/")[0] + "/", output)
             case GangPlan():
                 _gang(part, output)
             case MaintenanceReport():
@@ -100,13 +100,14 @@ def _hit(jobs: Sequence[JobHit]) -> str:
 # Operations
 
 
-def _operations(plan: OperationsPlan, output: Output) -> None:
+def _operations(plan: OperationsPlan, prefix: str, output: Output) -> None:
+    """`prefix`: of keys, by which reasons name operations of the same plan; nobody wrote it, so nobody knows it."""
     fields = Fields()
     fields.add("asks for", count_text(len(plan.items), "operation"))
     fields.add("leaving", units_text(plan.units, plan.hosts, plan.gpus))
     if plan.units:
         fields.add("of each", "one drain, its operations in the order below, one reboot at most, one verification")
-        fields.add("out for", f"{seconds_words(plan.expected_s)} at the longest; {plan.gpu_hours:.3g} GPU-hours")
+        fields.add("out for", f"{seconds_words(plan.expected_s)} at the longest{_hours(plan.gpu_hours)}")
     fields.add("waiting", f"{plan.waiting} of {len(plan.items)} would wait" if plan.waiting else "nothing would wait")
     fields.add("refused", f"{plan.refused} of {len(plan.items)} can't be asked for" if plan.refused else "")
     fields.add("made at", f"log index {plan.index}, fingerprint {plan.fingerprint}")
@@ -122,7 +123,7 @@ def _operations(plan: OperationsPlan, output: Output) -> None:
         Column("waits for", lambda row: row.waits),
         Column("executor", lambda row: row.executor, wide=True),
     ]
-    rows = fold_operations(plan.items)
+    rows = [row.but(waits=row.waits.replace(prefix, "")) for row in fold_operations(plan.items)]
     small_table(output, rows[:ROWS_MAX], columns)
     if len(rows) > ROWS_MAX:
         sys.stdout.write(f"and {len(rows) - ROWS_MAX} more rows: -o json\n")
@@ -170,6 +171,11 @@ def _folded(members: Sequence[OperationPlan]) -> FoldedOperations:
     )
 
 
+def _hours(gpu_hours: float, more: str = "") -> str:
+    """Nothing on hosts without GPUs."""
+    return f"; {gpu_hours:.3g} GPU-hours{more}" if gpu_hours else ""
+
+
 def _jobs(jobs: Sequence[JobHit], output: Output) -> None:
     if not jobs:
         sys.stdout.write("\nNo job is hit\n")
@@ -211,7 +217,7 @@ def _gang(plan: GangPlan, output: Output) -> None:
     fields = Fields()
     fields.add("gang", f"{plan.name} ({plan.job}): {plan.component} {plan.version} on all its hosts at once")
     fields.add("leaving", units_text(plan.units, plan.hosts, plan.gpus))
-    fields.add("stopped for", f"{seconds_words(plan.expected_s)}; {plan.gpu_hours:.3g} GPU-hours")
+    fields.add("stopped for", f"{seconds_words(plan.expected_s)}{_hours(plan.gpu_hours)}")
     lost = f"{count_text(plan.steps_lost, 'step')} lost" if plan.steps_lost else "no step is lost: it saves, and leaves"
     fields.add("cost", lost)
     fields.add("waits for", short_reason(plan.waits) or "nothing")
@@ -226,7 +232,7 @@ def _rollout(plan: RolloutPlan, output: Output) -> None:
     fields.add("seen with it", count_text(plan.carriers, "host") if plan.carriers else "no host yet")
     trains = ", ".join(plan.trains)
     fields.add("brought by", f"train {trains}" if trains else "no train: nothing happens until one is declared")
-    fields.add("a host", f"is out for {seconds_words(plan.expected_s)}; {plan.gpu_hours:.3g} GPU-hours for the pool")
+    fields.add("a host", f"is out for {seconds_words(plan.expected_s)}{_hours(plan.gpu_hours, ' for the pool')}")
     fields.add("if rejected", "its hosts are rolled back" if spec.on_failure == "roll-back" else "its hosts are held")
     fields.add("drawn by", f"seed {plan.seed}")
     fields.add("made at", f"log index {plan.index}, fingerprint {plan.fingerprint}")
@@ -252,7 +258,8 @@ def _train(plan: TrainPlan, output: Output) -> None:
     fields.add("visits", f"{units} in {count_text(len(plan.domains), 'stop')}, one every {seconds_words(plan.every_s)}")
     fields.add("brings", ", ".join(spec.components) or "everything that is due")
     fields.add("jobs", f"{plan.stops_per_job:.3g} stops a cycle for each that runs now, on average")
-    fields.add("costs", f"{plan.gpu_hours:.3g} GPU-hours over a cycle with what is due now")
+    if plan.gpu_hours:
+        fields.add("costs", f"{plan.gpu_hours:.3g} GPU-hours over a cycle with what is due now")
     fields.add("next stop", f"domain {plan.next}")
     fields.add("waits for", short_reason(plan.waits) or "nothing")
     fields.add("made at", f"log index {plan.index}, fingerprint {plan.fingerprint}")

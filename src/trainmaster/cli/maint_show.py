@@ -129,7 +129,7 @@ def _overview(view: MaintenanceView) -> list[Column]:
             ("catalogue", declared if view.catalogue else "none is declared; name one in the fleet file"),
             ("operations", counts_text(view.live) or "none under way"),
             ("waiting for", counts_text(view.waits)),
-            ("ended", counts_text(view.ended)),
+            ("ended", counts_text({state: count for state, count in view.ended.items() if count})),
             ("units out", counts_text(view.visits) or "none"),
             ("planned out", ", ".join(books)),
             ("trains", ", ".join(trains)),

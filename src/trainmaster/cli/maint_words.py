@@ -64,11 +64,11 @@ def seconds_words(value: float) -> str:
     return duration_text(seconds(value)) if value else ""
 
 
-def units_text(count: int, folded: str, gpus: int | None = None) -> str:
+def units_text(count: int, folded: str, gpus: int = 0) -> str:
     """`4 units h[1-4] (32 GPUs)`."""
     if not count:
         return "nothing leaves production"
-    return f"{count_text(count, 'unit')} {folded}" + (f" ({count_text(gpus, 'GPU')})" if gpus is not None else "")
+    return f"{count_text(count, 'unit')} {folded}" + (f" ({count_text(gpus, 'GPU')})" if gpus else "")
 
 
 def bar(total: int, parts: Iterable[tuple[str, int]]) -> str:

@@ -179,7 +179,7 @@ def test_what_is_refused_is_not_sent(api: FakeApi, line: CommandLine) -> None:
     ran = line.run("maint", "plan", *WORDS)
     assert (ran.code, "refused, no-such-component: no component is named" in ran.out) == (0, True)
     ran = line.run("maint", "apply", *WORDS, *REASON)
-    assert ran.code == 1
+    assert ran.code == 3
     assert (
         "host/gpu-1: no-such-component: no component is named 'gpu-drivr'; the nearest name is 'gpu-driver'" in ran.err
     )
