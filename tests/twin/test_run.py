@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench import twin as bench
 
 from trainmaster.cli.scenariofile import load
 from trainmaster.core.base.ids import HostId
@@ -135,6 +136,13 @@ def test_a_restored_engine_goes_on_alike(seed: int) -> None:
     cut.world.kernel.after(2 * HOUR, restore, None, 2)
     assert cut.run().log_hash == plain.run().log_hash
     assert cut.world.engine.snapshot() == plain.world.engine.snapshot()
+
+
+def test_the_benches_in_little() -> None:
+    """1. The day and the year of two clusters, a small part of each. 2. They give figures, and nothing is broken."""
+    figures = [bench.day(0.0005), bench.year(0.0001)]
+    assert [figure.figure for figure in figures] == ["twin.day_million_operations_s", "twin.year_two_clusters_s"]
+    assert "failures" in figures[0].note
 
 
 def test_a_report_is_a_value() -> None:

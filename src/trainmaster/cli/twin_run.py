@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--operations", type=click.IntRange(0), metavar="N", help="Operations a day, instead of the scenario's.")
 @click.option("--disruptive", type=click.IntRange(0), metavar="N", help="Disruptive ones of them a day.")
 @click.option("--least-hosts", type=click.IntRange(1), metavar="N", help="Only jobs of at least so many hosts.")
-@click.option("--watch-every", type=click.IntRange(0), default=50_000, show_default=True, metavar="N",
+@click.option("--watch-every", type=click.IntRange(0), default=200_000, show_default=True, metavar="N",
               help="Look at the whole state after so many events; 0: watch nothing.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Measure the engine's time by type of event.")
 @click.option("--hash", "hashed", is_flag=True, help="Hash the log of events: equal for equal histories.")

@@ -14,7 +14,7 @@ import msgspec
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, JobId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect, attempt_of
-from trainmaster.core.fleet.lifecycle import Host
+from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.maintenance.book import Maintenance
 from trainmaster.core.maintenance.index import PlannerIndex
 from trainmaster.core.recovery.attempt import Attempt
@@ -66,6 +66,8 @@ class Derived:
         self._asked: dict[AttemptId, set[HostId]] = {}
         self.wake_heap: list[tuple[Instant, str]] = [(at, key) for key, at in state.wakes.items()]
         heapq.heapify(self.wake_heap)
+        self.draining = {name for name, host in state.hosts.items() if host.state is HostState.DRAINING}
+        """Hosts that drain: a few, whatever the size of a gang."""
         for host in sorted(state.hosts.values(), key=lambda host: host.position):
             if host.is_free():
                 self.free.add(host.spec, host.position, host.stack)

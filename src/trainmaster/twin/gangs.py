@@ -139,12 +139,15 @@ class Gangs:
 
     def _carried_out(self, told: tuple[Gang | None, Part]) -> None:
         gang, effect = told
-        units, world = self.world.units, self.world
+        world = self.world
+        down = world.down
         pending = world.engine.state.pending.get(effect.id)
         if pending is None:
             return
         open_at = pending.open_at
-        hosts = tuple([host for host in effect.hosts if host in open_at and units[host].up])
+        hosts = effect.hosts
+        if len(open_at) < len(hosts) or not down.isdisjoint(hosts):
+            hosts = tuple([host for host in hosts if host in open_at and host not in down])
         numbers: dict[str, int | float | str] = {"port": 20_000} if isinstance(effect, ReserveStore) else {}
         if hosts:
             world.submit(
@@ -152,7 +155,7 @@ class Gangs:
             )
         if not isinstance(effect, LaunchWorkers) or gang is None or not self._is_present(gang, effect):
             return
-        if all(units[host].up for host in effect.hosts):
+        if down.isdisjoint(effect.hosts):
             gang.timer = world.kernel.after(gang.shape.restore, self._trains, gang)
 
     def _is_present(self, gang: Gang, effect: LaunchWorkers) -> bool:

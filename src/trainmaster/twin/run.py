@@ -18,7 +18,7 @@ from trainmaster.twin.watch import Watcher
 from trainmaster.twin.world import World
 
 SAMPLES: Final = 240
-WHOLE_EVERY: Final = 50_000
+WHOLE_EVERY: Final = 200_000
 
 
 class Options(Value):

@@ -72,6 +72,8 @@ class World:
         self.handle: Callable[[AnyEvent], tuple[AnyEffect, ...]] = self.engine.handle
         """May be replaced by one that measures."""
         self.units: dict[HostId, Unit] = {}
+        self.down: set[HostId] = set()
+        """Units that are not up."""
         self.counts: dict[str, int] = {"failures": 0, "reboots": 0, "repairs": 0, "lost-in-reboot": 0}
         self.requested_by: dict[str, int] = {}
         self._armed = NEVER
@@ -104,6 +106,7 @@ class World:
         self.submit(CapacityDeclared(at=now, capacity=scenario.capacity, by=WORLD))
         failures = Purpose(scenario.seed, "failures")
         for place, spec in enumerate(scenario.fleet.hosts):
+            self.down.add(spec.id)
             unit = self.units[spec.id] = Unit(spec.id, spec.kind, self._steps_chance.stream(spec.id))
             self.kernel.after(place * MILLISECOND, self._power_on, unit)
             if spec.kind == "compute" and scenario.failures.per_thousand_host_days > 0:
@@ -214,6 +217,7 @@ class World:
     def _reboot(self, effect: RebootHost) -> None:
         unit = self.units[effect.host]
         unit.up = False
+        self.down.add(unit.id)
         self.counts["reboots"] += 1
         if unit.stream.uniform() < self.scenario.operations.boot_fails:
             self.counts["lost-in-reboot"] += 1
@@ -226,6 +230,7 @@ class World:
         if unit.up:
             return
         unit.up = True
+        self.down.discard(unit.id)
         unit.boot += 1
         self.submit(
             AgentRegistered(
@@ -261,6 +266,7 @@ class World:
             return
         self.counts["failures"] += 1
         unit.up = False
+        self.down.add(unit.id)
         unit.repaired = not by_reboot
         session = SessionId(f"s{unit.boot}")
         self.submit(AgentDisconnected(at=self.kernel.now, host=unit.id, session=session))

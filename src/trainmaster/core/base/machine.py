@@ -15,6 +15,15 @@ from trainmaster.core.base.value import Value
 
 S = TypeVar("S", bound=Enum)
 
+
+class State(Enum):
+    """Base of the states of machines. Members are found by identity, since they are looked up all the time, and the
+    usual hash of an enumeration is a call in Python. Neither is the same in two processes: nothing may depend on the
+    order of a set of them."""
+
+    __hash__ = object.__hash__
+
+
 STORY_LENGTH = 32
 """Edges that an entity remembers. The log has all of them; the story is for error messages and `history`."""
 
@@ -49,6 +58,7 @@ class Machine(Generic[S]):
         self.first = first
         self.edges = tuple(edges)
         self._allowed = frozenset((start, end) for start, end, _ in self.edges)
+        self._words = {(start, end): (str(start.value), str(end.value)) for start, end in self._allowed}
         assert len(self._allowed) == len(self.edges), f"{name}: an edge stands twice in the table"
         reached = {first} | {end for _, end, _ in self.edges}
         assert reached == set(type(first)), f"{name}: unreachable states {set(type(first)) - reached}"
@@ -64,10 +74,11 @@ class Machine(Generic[S]):
         self, entity: str, story: tuple[Chapter, ...], start: S, end: S, at: Instant, cause: str
     ) -> tuple[Chapter, ...]:
         """The story with this edge added. Raises `IllegalTransition` if the table has no such edge."""
-        if (start, end) not in self._allowed:
+        words = self._words.get((start, end))
+        if words is None:
             raise IllegalTransition(self.name, entity, start.value, end.value, cause, story)
-        chapter = Chapter(at=at, start=start.value, end=end.value, cause=cause)
-        return (*story[-(STORY_LENGTH - 1) :], chapter)
+        chapter = Chapter(at=at, start=words[0], end=words[1], cause=cause)
+        return (*story, chapter) if len(story) < STORY_LENGTH else (*story[1 - STORY_LENGTH :], chapter)
 
     def mermaid(self) -> str:
         """The table as a mermaid state diagram."""

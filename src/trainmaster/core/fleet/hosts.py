@@ -46,6 +46,10 @@ def move(step: Step, host: Host, state: HostState, reason: Reason) -> None:
     """Takes an edge of the host machine."""
     host.story = HOST_MACHINE.step(host.id, host.story, host.state, state, step.now, reason.sentence)
     host.state, host.since, host.reason = state, step.now, reason
+    if state is HostState.DRAINING:
+        step.derived.draining.add(host.id)
+    else:
+        step.derived.draining.discard(host.id)
     step.derived.planner.ledger.set_side(host.id, side_of(host))
     told = _TOLD.get(state)
     if told is not None:
@@ -98,8 +102,9 @@ def registered(step: Step, event: AgentRegistered) -> None:
             step.drop_effects(host.id, survives=(RunSteps, RebootHost))
     host.boot, host.session, host.address = event.boot, event.session, event.address
     host.connected, host.gone_at = True, None
-    for component, version in event.versions.items():
-        observed(step, host, component, version)
+    if event.versions:
+        host.versions = {**host.versions, **event.versions}
+        step.restack(host, step.derived.planner.stack_of(host.versions))
     step.unwake(f"reconnect/{host.id}")
     for attempt, _ in event.attempts:
         if host.allocation != attempt and not _releasing(step, host, attempt):
@@ -314,7 +319,8 @@ def observed(step: Step, host: Host, component: ComponentName, version: str) -> 
     """This version of a component was seen on the host."""
     if host.versions.get(component) != version:
         host.versions = {**host.versions, component: version}
-        step.restack(host, step.derived.planner.stack_of(host.versions))
+        if step.derived.planner.is_shared(component):
+            step.restack(host, step.derived.planner.stack_of(host.versions))
 
 
 def _plan_eviction(step: Step, host: Host) -> None:

@@ -9,20 +9,19 @@ Every state in which somebody is waited for has a deadline; past it the host cou
 ready: a host whose agent is gone keeps its state only for a short grace, since agents restart faster than hosts do.
 """
 
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, HostId, Owner, SessionId
-from trainmaster.core.base.machine import Chapter, Machine
+from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import HOUR, MINUTE, Duration, Instant, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import HostSpec
 
 
-class HostState(Enum):
+class HostState(State):
     EXPECTED = "expected"
     VERIFYING = "verifying"
     READY = "ready"

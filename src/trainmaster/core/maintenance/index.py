@@ -49,6 +49,8 @@ class PlannerIndex:
         self._on_trial: dict[ComponentName, Rollout] = {}
         self._works: dict[tuple[str, str], Component | Kind] = {}
         self._commands: dict[tuple[str, ...], Commands] = {}
+        self._by_unit: set[tuple[str, ...]] = set()
+        """Keys of those that name the unit, and are made for each."""
         self._books: list[tuple[str, frozenset[HostId]]] = []
         self._known: list[Host] = []
         for host in sorted(hosts, key=lambda host: host.position):
@@ -92,7 +94,7 @@ class PlannerIndex:
         catalogue = self.state.catalogue
         self._works = {(UPGRADE, component.name): component for component in catalogue.components}
         self._works |= {(kind.name, ""): kind for kind in catalogue.kinds if kind.name != UPGRADE}
-        self._commands = {}
+        self._commands, self._by_unit = {}, set()
         self._broken = {}
         self._shared = catalogue.job_consistent()
         self._ruled = tuple(sorted({pin for rule in catalogue.rules for pin in _pins(rule)}))
@@ -100,6 +102,10 @@ class PlannerIndex:
             found = (self.component(name) for name in catalogue.sequence())
             self._by_kind[kind] = tuple(one for one in found if kind in one.units and one.scope == "host")
         self.order = {name: place for place, name in enumerate(catalogue.sequence())}
+
+    def is_shared(self, component: ComponentName) -> bool:
+        """The hosts of an attempt must agree in it."""
+        return component in self._shared
 
     def stack_of(self, versions: Mapping[ComponentName, str]) -> str:
         """What the hosts of an attempt must agree in, as one word."""
@@ -174,7 +180,9 @@ class PlannerIndex:
             work = self.work(spec)
             assert work is not None, spec
             found = self._commands[key] = _commands(work, spec, operation.previous, leg)
-        if operation.executor and any("{unit}" in word for step in found[0] for word in step.command):
+            if any("{unit}" in word for step in found[0] for word in step.command):
+                self._by_unit.add(key)
+        if key in self._by_unit:
             steps = (step.but(command=_filled(step.command, unit=operation.executor)) for step in found[0])
             return tuple(steps), found[1]
         return found

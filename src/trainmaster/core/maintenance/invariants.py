@@ -9,7 +9,7 @@ The checks keep books of their own: units from the declared hosts instead of the
 hosts instead of the ledger. Derived indexes are compared with those that the state alone gives.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainmaster.core.base.ids import HostId, OperationId
 from trainmaster.core.base.time import Instant
@@ -45,26 +45,25 @@ def broken(state: ClusterState, derived: Derived) -> Iterator[str]:
     yield from _indexes(state, derived.planner)
 
 
-def units_of(names: tuple[str, ...], specs: list[HostSpec]) -> set[HostId]:
-    """The units that resources name, by the declared hosts alone."""
-    wanted = set(names)
-    found = set()
+def units_by_resource(specs: Iterable[HostSpec]) -> dict[str, set[HostId]]:
+    """The units of every resource, by the declared hosts alone."""
+    found: dict[str, set[HostId]] = {}
     for spec in specs:
         own, around = resources_of(spec)
-        if not wanted.isdisjoint((own, *around)):
-            found.add(spec.id)
+        for name in (own, *around):
+            found.setdefault(name, set()).add(spec.id)
     return found
 
 
 def _conflicts(state: ClusterState) -> Iterator[str]:
     """1: what is worked on is worked on by one."""
-    specs = [host.spec for host in state.hosts.values()]
+    by_resource = units_by_resource(host.spec for host in state.hosts.values())
     owners: dict[HostId, str] = {}
     maintenance = state.maintenance
     claims = [(visit.lock_name, {visit.unit}) for visit in maintenance.visits.values() if visit.phase in _AT_WORK]
     for operation in maintenance.operations.values():
         if operation.state is _S.RUNNING and (not operation.units or operation.is_wide()):
-            claims.append((operation.id, units_of(operation.spec.scope, specs)))
+            claims.append((operation.id, set().union(*(by_resource.get(name, ()) for name in operation.spec.scope))))
     for name, units in claims:
         for unit in units:
             other = owners.setdefault(unit, name)

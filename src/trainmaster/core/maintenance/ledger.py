@@ -32,11 +32,11 @@ Limits are looked at where a unit is wanted; elsewhere they may be spent.
 """
 
 from collections.abc import Iterable
-from enum import Enum
 from itertools import accumulate
 from typing import Final
 
 from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.machine import State
 from trainmaster.core.base.reasons import Reason, Token, because, dominant
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import Host, HostState
@@ -51,7 +51,7 @@ from trainmaster.core.maintenance.capacity import (
 )
 
 
-class Side(Enum):
+class Side(State):
     """On which side of the ledger a unit is."""
 
     IN_SERVICE = "in-service"

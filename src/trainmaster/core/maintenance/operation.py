@@ -16,13 +16,12 @@ asks for it. Where one waits on another, the other inherits the better place, so
 deadlock.
 """
 
-from enum import Enum
 from typing import Final, Literal
 
 import msgspec
 
 from trainmaster.core.base.ids import EffectId, HostId, JobId, OperationId, Owner, RolloutId, TrainName
-from trainmaster.core.base.machine import Chapter, Machine
+from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import HOUR, Duration, Instant, seconds
 from trainmaster.core.base.value import Value
@@ -31,7 +30,7 @@ from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.scope import Scope
 
 
-class OperationState(Enum):
+class OperationState(State):
     REQUESTED = "requested"
     ADMITTED = "admitted"
     DRAINING = "draining"

@@ -18,13 +18,12 @@ The visit holds the unit's lock from the first operation to the last check. A un
 visit: what was not started goes back to the gate and waits for the repair.
 """
 
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from trainmaster.core.base.ids import EffectId, HostId, OperationId, Owner, TrainName
-from trainmaster.core.base.machine import Chapter, Machine
+from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.time import Instant
 
 MAINTENANCE: Final = Owner("policy:maintenance")
@@ -32,7 +31,7 @@ VERSIONS: Final = Owner("policy:versions")
 """Holds a unit whose versions do not go together; lifted at the end of the visit that mends it."""
 
 
-class VisitPhase(Enum):
+class VisitPhase(State):
     NOTICED = "noticed"
     DRAINING = "draining"
     OUT = "out"

@@ -9,20 +9,19 @@ and swap the process group under them, saves a fork of a warm process (some 50 m
 half-done collectives, streams, caches, a store of the old group. Workers are cheap; hosts, keepers and caches are kept.
 """
 
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from trainmaster.core.base.ids import AttemptId, ClusterId, EffectId, HostId, JobId
-from trainmaster.core.base.machine import Chapter, Machine
+from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Duration, Instant, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.recovery.exits import Exits
 
 
-class AttemptState(Enum):
+class AttemptState(State):
     PLACED = "placed"
     LAUNCHING = "launching"
     RUNNING = "running"

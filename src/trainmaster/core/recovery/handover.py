@@ -15,7 +15,7 @@ from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Handover
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.forming import add_spares, move
-from trainmaster.core.recovery.interrupt import reform, unwell, want
+from trainmaster.core.recovery.interrupt import reform, want
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.step import Step
 
@@ -31,8 +31,9 @@ def host_draining(step: Step, attempt: Attempt, name: HostId) -> None:
 
 
 def draining_members(step: Step, attempt: Attempt) -> list[Host]:
-    mine = [host for host in unwell(step, attempt) if host.allocation == attempt.id and host.role == "member"]
-    return [host for host in mine if host.state is HostState.DRAINING]
+    draining = [step.state.hosts[name] for name in step.derived.draining]
+    mine = [host for host in draining if host.allocation == attempt.id and host.role == "member"]
+    return sorted(mine, key=lambda host: host.position)
 
 
 def serve(step: Step, attempt: Attempt) -> None:

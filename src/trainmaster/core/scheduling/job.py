@@ -1,19 +1,18 @@
 """The life of a training job. A job is what a person asked for; an *attempt* is one launch of it (see `recovery`)."""
 
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from trainmaster.core.base.ids import AttemptId, HostId, JobId, Owner
-from trainmaster.core.base.machine import Chapter, Machine
+from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.scheduling.request import JobSpec
 
 
-class JobState(Enum):
+class JobState(State):
     QUEUED = "queued"
     ACTIVE = "active"
     FINISHED = "finished"
