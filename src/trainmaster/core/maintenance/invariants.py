@@ -45,6 +45,12 @@ def broken(state: ClusterState, derived: Derived) -> Iterator[str]:
     yield from _indexes(state, derived.planner)
 
 
+def units_of(names: tuple[str, ...], specs: Iterable[HostSpec]) -> set[HostId]:
+    """The units that resources name. Who asks for many keeps `units_by_resource`."""
+    found = units_by_resource(specs)
+    return {unit for name in names for unit in found.get(name, ())}
+
+
 def units_by_resource(specs: Iterable[HostSpec]) -> dict[str, set[HostId]]:
     """The units of every resource, by the declared hosts alone."""
     found: dict[str, set[HostId]] = {}
