@@ -39,18 +39,18 @@ def run(fleet: Path | None, state: Path | None, host: str | None, port: int | No
     Prints one line with its address when it is ready. Flags outrank what the fleet file says.
     """
     from trainmaster.core.base.time import in_seconds
-    from trainmaster.live.fleetfile import load
+    from trainmaster.live.declaration import load
     from trainmaster.live.server.main import serve
     from trainmaster.live.server.service import Settings
 
-    file = load(fleet) if fleet is not None else None
+    file, declaration = load(fleet) if fleet is not None else (None, None)
     directory = state if state is not None else Path(settings().run_dir)
     heartbeat_s = in_seconds(file.heartbeat) if file is not None else Settings().heartbeat_s
     serve(
         directory,
         host=host or (file.server_host if file is not None else "127.0.0.1"),
         port=port if port is not None else (file.server_port if file is not None else 0),
-        hosts=file.fleet.hosts if file is not None else (),
+        declaration=declaration,
         settings=Settings(
             heartbeat_s=heartbeat_s,
             heartbeat_timeout_s=max(3 * heartbeat_s, 1.0),

@@ -25,6 +25,9 @@
     reboot_s = 5.0                 # how long a local host takes to come back
 
     catalogue = "catalogue.toml"   # optional, at the top: what can be done to the hosts; beside this file
+    [versions]                     # optional: versions that are proven, until somebody calls another one proven
+    gpu-driver = "550.90"
+    [[train]]                      # optional: see `trainfile.py`
     [capacity]                     # optional: see `capacityfile.py`
     [twin]                         # optional: see `cli/scenariofile.py`; a fleet of real hosts does not read it
 
@@ -35,13 +38,15 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.core.base.hostlist import HostListError, parse
-from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.ids import ComponentName, HostId
 from trainmaster.core.base.time import Duration, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import ClusterBlock, FleetSpec, HostBlock, InventoryError, lay_out
 from trainmaster.core.maintenance.capacity import CapacityPolicy, counted
+from trainmaster.core.maintenance.wish import TrainWish
 from trainmaster.live.capacityfile import read_capacity
 from trainmaster.live.tomlfile import Document, Table
+from trainmaster.live.trainfile import read_trains
 
 SCHEMA: Final = "trainmaster.fleet/v1"
 
@@ -60,6 +65,9 @@ class FleetFile(Value):
     catalogue: str = ""
     """Path of the catalogue file, as it is written; empty: none is named."""
     capacity: CapacityPolicy
+    trains: tuple[TrainWish, ...] = ()
+    versions: dict[ComponentName, str] = {}
+    """Proven ones."""
 
 
 def load(file: Path) -> FleetFile:
@@ -84,6 +92,8 @@ def read(document: Document) -> FleetFile | None:
     heartbeat = seconds(agents.number("heartbeat_s", 1.0, 0.05, 60.0))
     reboot = seconds(agents.number("reboot_s", 5.0, 0.0, 3600.0))
     catalogue = root.text("catalogue", "", may_be_empty=False)
+    trains = read_trains(root)
+    versions = {ComponentName(component): version for component, version in root.mapping("versions").items()}
     for table in (server, agents):
         table.finish()
     try:
@@ -102,6 +112,8 @@ def read(document: Document) -> FleetFile | None:
         reboot=reboot,
         catalogue=catalogue,
         capacity=read_capacity(root, [counted(spec) for spec in fleet.hosts]),
+        trains=trains,
+        versions=versions,
     )
 
 

@@ -25,6 +25,13 @@
     window_s = 3600
     same_failure_limit = 3
 
+    [maintenance]                            # what the job asks of planned maintenance; emergencies do not read it
+    notice_s = 600                           # from being told until its hosts may leave; default 0
+    checkpoint_wait_s = 1800                 # then its next checkpoint is waited for so long; default 0
+    protected_until = 2026-12-01T02:00:00Z   # its hosts are not touched before
+    expected_duration_s = 86400              # from its start to its end, as far as you know
+    wait_for_end_s = 3600                    # it is let to its end if that is no farther away; default 0
+
 Relative paths are resolved against the directory of the file, so that a job means the same from wherever it is
 submitted. Defaults and their meaning are those of `core/scheduling/request.py`.
 """
@@ -35,7 +42,7 @@ from typing import Final, get_args
 
 from trainmaster.core.base.ids import NAME_PATTERN, looks_like_job_id
 from trainmaster.core.base.time import in_seconds, seconds
-from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, OnDrain, RestartBudget
+from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, OnDrain, RestartBudget
 from trainmaster.live.tomlfile import Document, Table
 
 SCHEMA: Final = "trainmaster.job/v1"
@@ -70,6 +77,7 @@ def load(file: Path) -> JobSpec:
         preload=_preload(root),
         checkpoint=_checkpoint(root.table("checkpoint"), base),
         restart=_restart(root.table("restart")),
+        contract=_contract(root.table("maintenance")),
         on_drain=_on_drain(root, defaults.on_drain),
         yield_deadline=seconds(root.number("yield_deadline_s", in_seconds(defaults.yield_deadline), 1.0, _DAY_S)),
     )
@@ -158,6 +166,22 @@ def _restart(table: Table) -> RestartBudget:
     )
     table.finish()
     return budget
+
+
+def _contract(table: Table) -> MaintenanceContract:
+    far_s = 366 * _DAY_S
+    expected_s = table.number("expected_duration_s", 0.0, 1.0, far_s)
+    contract = MaintenanceContract(
+        notice=seconds(table.number("notice_s", 0.0, 0.0, far_s)),
+        checkpoint_wait=seconds(table.number("checkpoint_wait_s", 0.0, 0.0, far_s)),
+        protected_until=table.instant("protected_until"),
+        expected_duration=seconds(expected_s) if table.has("expected_duration_s") else None,
+        wait_for_end=seconds(table.number("wait_for_end_s", 0.0, 0.0, far_s)),
+    )
+    if contract.wait_for_end and contract.expected_duration is None:
+        table.note("wait_for_end_s", "nobody knows when it ends", "add expected_duration_s, or remove this")
+    table.finish()
+    return contract
 
 
 def _on_drain(root: Table, default: OnDrain) -> OnDrain:

@@ -16,7 +16,7 @@ from trainmaster.core.base.ids import BootId, ClusterId, HostId, Owner, PodId, R
 from trainmaster.core.base.value import Value, decode, encode
 from trainmaster.core.effects import AnyEffect, RunSteps
 from trainmaster.core.engine import Engine
-from trainmaster.core.events import AgentRegistered, CapacityDeclared, CatalogueDeclared, FleetDeclared
+from trainmaster.core.events import AgentRegistered, AnyEvent, CapacityDeclared, CatalogueDeclared, FleetDeclared
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.maintenance.capacity import Book, Buffers, CapacityPolicy, Share
 from trainmaster.core.recovery.events import EffectEnded
@@ -71,12 +71,20 @@ class MaintenanceHouse:
                 at=now(), host=name, session=SessionId("s"), boot=BootId("b1"), address="x", attempts=()
             )
             self.runtime.submit((event,))
-        self.let()
+        self._let()
 
-    def let(self, host: HostId | None = None) -> list[AnyEffect]:
+    async def let(self) -> list[AnyEffect]:
         """Agents carry out what they were asked for, until nothing is left; what that was."""
+        async with self.service.gate:
+            return self._let()
+
+    async def submit(self, *events: AnyEvent) -> None:
+        async with self.service.gate:
+            self.runtime.submit(events)
+
+    def _let(self) -> list[AnyEffect]:
         done: list[AnyEffect] = []
-        while effects := self.runtime.engine.pending(host):
+        while effects := self.runtime.engine.pending():
             for effect in effects:
                 numbers: dict[str, int | float | str] = {}
                 if isinstance(effect, RunSteps) and effect.observe is not None:

@@ -54,7 +54,7 @@ def test_an_upgrade_from_request_to_done(tmp_path: Path) -> None:
         summary = await house.get("/v1/maintenance", MaintenanceView)
         assert (summary.live, summary.visits, summary.requested) == ({"running": 1}, {"applying": 1}, 1)
         assert summary.capacity.books[0].out_planned == 1
-        house.let()
+        await house.let()
         detail = await house.get(f"{PATH}/op-1", OperationDetail)
         assert (detail.operation.state, detail.observed, detail.operation.reason) == ("done", "2", None)
         assert [chapter.end for chapter in detail.history] == ["running", "done"]
@@ -88,7 +88,7 @@ def test_a_batch_is_one_answer_and_keys_make_it_safe_to_ask_again(tmp_path: Path
         assert (len(listed.items), listed.total) == (3, 6)
         assert [one.id for one in (await house.get(PATH, Operations, host="h4")).items] == ["op-5"]
         assert (await house.get(PATH, Operations, state="running")).total == 2
-        house.let()
+        await house.let()
         again = await house.post(PATH, asks(*specs, keys=keys), OperationsReport)
         assert {item.state for item in again.items} == {"done"}
 
@@ -223,7 +223,7 @@ def test_cancelling(tmp_path: Path) -> None:
         assert (await house.post(f"{PATH}/op-1/cancel", why, MaintenanceReport)).changed
         assert not (await house.post(f"{PATH}/op-1/cancel", why, MaintenanceReport)).changed
         assert (await house.refused(f"{PATH}/op-9/cancel", why))[1].reason.token is Token.NO_SUCH_OPERATION
-        house.let()
+        await house.let()
         states = [one.state for one in (await house.get(PATH, Operations, state="ended")).items]
         assert sorted(states) == ["cancelled", "cancelled", "done"]
 

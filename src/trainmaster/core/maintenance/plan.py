@@ -104,6 +104,13 @@ class DueCount(Value):
     units: int
 
 
+class HeldUpdate(Value):
+    """An update that a train leaves behind, since versions would not go together."""
+
+    component: ComponentName
+    reason: Reason
+
+
 class DomainPlan(Value):
     """A stop of a train."""
 
@@ -145,6 +152,8 @@ class TrainPlan(Value):
     """In a cycle, for the jobs that run now, on average."""
     gpu_hours: float
     """Out of service over a cycle with what is due now."""
+    held_back: tuple[HeldUpdate, ...] = ()
+    """At the next stop."""
 
 
 class StagePlan(Value):

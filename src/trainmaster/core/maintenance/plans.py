@@ -8,6 +8,8 @@ of what is pending on a unit, one after the other, with one drain and at most on
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import ComponentName, HostId, JobId, KindName, OperationId, Owner, RolloutId
 from trainmaster.core.base.reasons import Reason, Token, because
@@ -23,6 +25,7 @@ from trainmaster.core.maintenance.plan import (
     DomainPlan,
     DueCount,
     GangPlan,
+    HeldUpdate,
     JobHit,
     Limit,
     OperationPlan,
@@ -73,7 +76,7 @@ def plan_operations(step: Step, specs: Sequence[OperationSpec], keys: Sequence[s
         jobs=hits(step, leaving, told=False),
         capacity=limits(step, leaving),
         expected_s=in_seconds(max(durations.values(), default=0)),
-        gpu_hours=_gpu_hours(step, {unit: durations[unit] for unit in leaving}),
+        gpu_hours=round(_gpu_hours(step, {unit: durations[unit] for unit in leaving}), 3),
         waiting=sum(item.waits is not None for item in items),
         refused=sum(item.refused is not None for item in items),
     )
@@ -161,7 +164,7 @@ def _attempt_on(step: Step, unit: HostId) -> Attempt | None:
 
 def _gpu_hours(step: Step, out: dict[HostId, Duration]) -> float:
     total = sum(step.state.hosts[unit].spec.gpus * duration for unit, duration in out.items())
-    return round(total / HOUR, 3)
+    return total / HOUR
 
 
 def hits(step: Step, units: Sequence[HostId], told: bool) -> tuple[JobHit, ...]:
@@ -185,7 +188,8 @@ def _hit(
     attempt = step.state.attempts[job.attempts[-1]]
     usable = (name for name in attempt.spares if name not in units and step.state.hosts[name].is_usable())
     spares = tuple(name for name, _ in zip(usable, leaving, strict=False))
-    free = step.derived.free.count(attempt.cluster) - sum(1 for unit in units if unit in step.derived.free)
+    free = step.derived.free.count(attempt.cluster, attempt.stack)
+    free -= sum(1 for unit in units if unit in step.derived.free and step.state.hosts[unit].stack == attempt.stack)
     lost = f"{fold(leaving)} of {job.spec.name} ({job.id})"
     outcome: Outcome
     if job.spec.on_drain == "finish":
@@ -236,7 +240,7 @@ def plan_train(step: Step, spec: TrainSpec) -> TrainPlan:
     """What the train would do. The spec was made by `building.build_train`."""
     known = step.state.maintenance.trains.get(spec.name)
     changes = known is None or known.spec != spec or known.state is TrainState.ENDED
-    train = known if known is not None and not changes else _new(step, spec)
+    train = msgspec.structs.replace(known) if known is not None and not changes else _new(step, spec)
     stops = [_stop(step, train, place) for place in range(len(spec.domains))]
     place = train.next_domain
     due, _ = trains.due_at_stop(step, train, spec.domains[place])
@@ -257,6 +261,7 @@ def plan_train(step: Step, spec: TrainSpec) -> TrainPlan:
         every_s=in_seconds(spec.cycle // len(spec.domains)),
         stops_per_job=round(sum(hit) / len(hit), 3) if hit else 0.0,
         gpu_hours=round(sum(hours for _, hours in stops), 3),
+        held_back=tuple(HeldUpdate(component=name, reason=reason) for name, reason in sorted(train.held_back.items())),
     )
     return plan.but(fingerprint=fingerprint_of(plan))
 
@@ -273,7 +278,7 @@ def _members(step: Step, job: Job) -> tuple[HostId, ...]:
 def _stop(step: Step, train: Train, place: int) -> tuple[DomainPlan, float]:
     """A stop with what is due now, and its GPU hours."""
     units = train.spec.domains[place]
-    rows = {unit: list(due_on(step, step.state.hosts[unit], train.spec.components)) for unit in units}
+    rows = {unit: due_on(step, step.state.hosts[unit], train.spec.components)[0] for unit in units}
     out = {unit: _duration_of(step, unit, due) for unit, due in rows.items() if due}
     leaving = trains.leaving_of(step, {unit: due for unit, due in rows.items() if due})
     counts: dict[tuple[ComponentName, str], int] = {}
@@ -327,7 +332,7 @@ def plan_rollout(step: Step, rollout: RolloutId, spec: RolloutSpec, seed: int) -
         carriers=sum(hosts[unit].versions.get(spec.component) == spec.version for unit in spec.pool),
         trains=tuple(sorted(name for name, train in step.state.maintenance.trains.items() if _brings(train, spec))),
         expected_s=in_seconds(expected),
-        gpu_hours=_gpu_hours(step, {unit: _duration(step, unit, [component]) for unit in spec.pool}),
+        gpu_hours=round(_gpu_hours(step, {unit: _duration(step, unit, [component]) for unit in spec.pool}), 3),
     )
     return plan.but(fingerprint=fingerprint_of(plan))
 
@@ -363,7 +368,7 @@ def plan_gang(step: Step, job: Job, component: ComponentName, version: str) -> G
         gpus=sum(step.state.hosts[unit].spec.gpus for unit in units),
         expected_s=in_seconds(expected),
         steps_lost=0,
-        gpu_hours=_gpu_hours(step, dict.fromkeys(units, Duration(expected))),
+        gpu_hours=round(_gpu_hours(step, dict.fromkeys(units, Duration(expected))), 3),
         waits=step.derived.planner.ledger.check(units),
         capacity=limits(step, units),
     )

@@ -36,7 +36,7 @@ from trainmaster.live.adapters.local_ready import server_url as server_url
 from trainmaster.live.agent.files import read_or_none, write_whole
 from trainmaster.live.agent.processes import ProcessName, end_tree, is_alive, kill_group, name_of, send, wait_gone
 from trainmaster.live.agent.talk import RunningGroup
-from trainmaster.live.fleetfile import load
+from trainmaster.live.declaration import load
 from trainmaster.ports.errors import UserError
 
 MEMORY: Final = Path("/dev/shm")
@@ -101,7 +101,7 @@ def plan_of(state: Path) -> LocalPlan | None:
 
 def make_plan(state: Path, fleet_file: Path) -> LocalPlan:
     """Raises `UserError` or `trainmaster.live.tomlfile.FileError`."""
-    file = load(fleet_file)
+    file, _ = load(fleet_file)
     count = len(file.fleet.hosts)
     if count > HOSTS_LIMIT:
         why = f"each is an agent with processes of its own; this machine carries {HOSTS_LIMIT} at most"

@@ -7,13 +7,13 @@ from typing import Final
 
 from trainmaster.core.base.ids import NAME_PATTERN, HostId, Owner, looks_like_job_id
 from trainmaster.core.base.reasons import Reason, Token
-from trainmaster.core.base.time import Instant, after, seconds
+from trainmaster.core.base.time import HOUR, Instant, after, seconds
 from trainmaster.core.commands import HostPlanItem, check_cancel, check_requeue, check_submit, plan_drain, plan_resume
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.fleet.events import DrainRequested, ResumeRequested
 from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSubmitted
 from trainmaster.core.scheduling.job import Job
-from trainmaster.core.scheduling.request import JobSpec
+from trainmaster.core.scheduling.request import JobSpec, MaintenanceContract
 from trainmaster.core.state import ClusterState
 from trainmaster.live.server import views
 from trainmaster.live.server.http import Call, Refusal, Route
@@ -32,6 +32,7 @@ USER_HEADER: Final = "trainmaster-user"
 HOSTS_MAX: Final = 65_536
 RANKS_MAX: Final = 1024
 DEADLINE_MAX_S: Final = 30 * 86_400.0
+CONTRACT_MAX: Final = 366 * 24 * HOUR
 _USER: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -64,12 +65,19 @@ def _check_spec(spec: JobSpec) -> None:
         (spec.restart.window > 0, "restart.window must be positive"),
         (spec.restart.same_failure_limit >= 1, "restart.same_failure_limit must be at least 1"),
         (spec.yield_deadline > 0, "yield_deadline must be positive"),
+        (_is_sound(spec.contract), "durations of contract must be 0 to a year, protected_until an instant"),
         (not any("\0" in text or "=" in name for name, text in spec.environment.items()), "environment is malformed"),
         (not any("\0" in word for word in spec.command), "command must not contain NUL"),
     )
     broken = [rule for holds, rule in rules if not holds]
     if broken:
         raise Refusal(400, Token.BAD_REQUEST, f"the job can't be accepted: {'; '.join(broken)}")
+
+
+def _is_sound(contract: MaintenanceContract) -> bool:
+    durations = (contract.notice, contract.checkpoint_wait, contract.wait_for_end, contract.expected_duration or 0)
+    protected = contract.protected_until is None or 0 <= contract.protected_until < 2**53
+    return protected and all(0 <= duration <= CONTRACT_MAX for duration in durations)
 
 
 async def submit_job(call: Call) -> SubmitReport:

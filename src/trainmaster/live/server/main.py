@@ -17,7 +17,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -25,14 +25,12 @@ import uvicorn
 import uvloop
 
 import trainmaster
-from trainmaster.core.base.ids import Owner
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.engine import Engine
-from trainmaster.core.fleet.events import FleetDeclared
-from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.live.adapters.sqlite_log import SqliteLog
 from trainmaster.live.adapters.system_clock import SystemClock
+from trainmaster.live.declaration import Declaration, events
 from trainmaster.live.server.app import build
 from trainmaster.live.server.links import AgentLinks
 from trainmaster.live.server.runtime import Runtime
@@ -73,12 +71,12 @@ def serve(
     state_dir: Path,
     host: str = "127.0.0.1",
     port: int = 0,
-    hosts: Sequence[HostSpec] = (),
+    declaration: Declaration | None = None,
     settings: Settings | None = None,
     allow_remote: bool = False,
 ) -> None:
-    """Runs a server until SIGTERM or SIGINT. `port` 0: the kernel chooses. `hosts`: the declared fleet; what the log
-    knows already keeps its state. Raises `UserError`."""
+    """Runs a server until SIGTERM or SIGINT. `port` 0: the kernel chooses. `declaration`: what a fleet file says; what
+    the log knows already keeps its state. Raises `UserError`."""
     _make_directory(state_dir)
     _log_to(state_dir / "server.log")
     if not allow_remote and not _is_loopback(host):
@@ -95,7 +93,7 @@ def serve(
     try:
         with _listen(host, port) as listening:
             runtime = Runtime(log, Engine, links, clock)
-            _declare(runtime, hosts)
+            _declare(runtime, declaration or Declaration())
             _allow_many_connections()
             sys.setswitchinterval(SWITCH_S)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -169,11 +167,9 @@ def _announced(runtime: Runtime, listening: socket.socket, state_dir: Path, star
         file.unlink(missing_ok=True)
 
 
-def _declare(runtime: Runtime, hosts: Sequence[HostSpec]) -> None:
-    """Tells the engine of hosts that it does not know yet."""
-    known = runtime.engine.state.hosts
-    if any(host.id not in known for host in hosts):
-        runtime.submit((FleetDeclared(at=runtime.now(), hosts=tuple(hosts), by=Owner("person:operator")),))
+def _declare(runtime: Runtime, declaration: Declaration) -> None:
+    """Tells the engine what it does not know yet, all or nothing. Raises `UserError`."""
+    runtime.submit_all(lambda: events(runtime.engine, declaration, runtime.now()))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -36,7 +36,7 @@ from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.evidence import Criteria
 from trainmaster.core.maintenance.ledger import Account
-from trainmaster.core.maintenance.plan import GangPlan, OperationsPlan, RolloutPlan, TrainPlan
+from trainmaster.core.maintenance.plan import GangPlan, HeldUpdate, OperationsPlan, RolloutPlan, TrainPlan
 from trainmaster.core.maintenance.stages import Exponential, Fixed, OnFailure, Percentages, RolloutSpec
 from trainmaster.core.maintenance.train import CycleProof, TrainSpec
 from trainmaster.core.maintenance.wish import TrainWish
@@ -286,6 +286,8 @@ class TrainDetail(Value):
     advice: tuple[str, ...]
     """In observe: what the last stop would have done."""
     history: tuple[Chapter, ...]
+    held_back: tuple[HeldUpdate, ...] = ()
+    """Updates that the last stop left behind, since versions would not go together."""
 
 
 class TrainRequest(Value):

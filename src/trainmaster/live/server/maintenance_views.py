@@ -17,6 +17,7 @@ from trainmaster.core.maintenance.catalogue import Component, Kind
 from trainmaster.core.maintenance.due import due_on
 from trainmaster.core.maintenance.evidence import NAT
 from trainmaster.core.maintenance.operation import EndedOperation, Operation
+from trainmaster.core.maintenance.plan import HeldUpdate
 from trainmaster.core.maintenance.rollout import Rollout, RolloutState
 from trainmaster.core.maintenance.stages import Plan
 from trainmaster.core.maintenance.train import Stop, Train, TrainState
@@ -266,12 +267,13 @@ def train_detail(step: Step, train: Train) -> TrainDetail:
         proofs=train.proofs,
         advice=train.advice,
         history=train.story,
+        held_back=tuple(HeldUpdate(component=name, reason=reason) for name, reason in sorted(train.held_back.items())),
     )
 
 
 def _domain_view(step: Step, train: Train, place: int) -> DomainView:
     units, spec = train.spec.domains[place], train.spec
-    due = sum(any(True for _ in due_on(step, step.state.hosts[unit], spec.components)) for unit in units)
+    due = sum(bool(due_on(step, step.state.hosts[unit], spec.components)[0]) for unit in units)
     return DomainView(
         number=place + 1,
         hosts=fold(units),

@@ -192,6 +192,16 @@ class Runtime:
             self.save_snapshot()
         return results
 
+    def submit_all(self, events: Callable[[], Iterable[AnyEvent]]) -> None:
+        """All three steps for several events, each made when those before it are applied; all of them or none."""
+        try:
+            self.stage_all(events)
+            self.store()
+        except Exception:
+            self.reload()
+            raise
+        self.publish()
+
     # --- time, connections, state
 
     def wake(self, now: Instant) -> bool:
