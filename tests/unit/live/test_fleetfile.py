@@ -112,7 +112,8 @@ fabric = "roce"
         "line 11: cluster[1].hosts[2].hosts_per_rack: 5 hosts do not fill racks of 2; 1 are left over; "
         "change hosts_per_rack, or declare the rest in a [[cluster.hosts]] of its own",
         "line 15: cluster[1].hosts[3].list: declared twice: h5; leave them out of one of the lists",
-        "line 16: cluster[1].hosts[3].platform: unknown platform 'gt'; use one of grand-teton, dgx-h100, laptop, server",
+        "line 16: cluster[1].hosts[3].platform: unknown platform 'gt'; "
+        "use one of grand-teton, dgx-h100, laptop, server",
         "line 17: cluster[2].hosts: a cluster needs hosts; add a [[cluster.hosts]] table",
         "line 18: cluster[2].name: the cluster c is declared 2 times; merge them, or rename one",
     ]
