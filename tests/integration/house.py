@@ -55,7 +55,7 @@ ENDED = ("finished", "failed", "cancelled")
 _FLEET = """
 schema = "trainmaster.fleet/v1"
 name = "house"
-
+{catalogue}
 [[cluster]]
 name = "desk"
 fabric = "loopback"
@@ -324,11 +324,12 @@ def away_s(detail: JobDetail) -> list[float]:
 
 
 @contextmanager
-def running(hosts: int = 4, reboot_s: float = 0.5) -> Iterator[House]:
+def running(hosts: int = 4, reboot_s: float = 0.5, catalogue: Path | None = None) -> Iterator[House]:
     """A fleet that is up. Afterwards nothing of it is left."""
     state = Path(tempfile.mkdtemp(prefix="trainmaster-house-"))
     fleet_file = state / "fleet.toml"
-    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s))
+    named = f'catalogue = "{catalogue}"\n' if catalogue is not None else ""
+    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s, catalogue=named))
     house = House(state, fleet_file)
     try:
         plan = local.up(state, fleet_file, lambda _: None)
