@@ -101,7 +101,8 @@ class Client:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             count = round(self.spec.rate * tick * TICK_S) - sent
             sent += count
-            self._start(count, round(due * 1e9))
+            if count:
+                self._start(count, round(due * 1e9))
 
     async def closed(self) -> None:
         end = time.monotonic() + self.spec.duration_s
