@@ -32,6 +32,7 @@ from trainmaster.live.agent.outbox import BATCH
 from trainmaster.live.server.tokens import agent_token
 
 BOOT: Final = BootId("bench")
+BEAT_S: Final = 1.0
 _instructions: Final = msgspec.json.Decoder(Instruction)
 
 
@@ -92,7 +93,7 @@ class BenchAgent:
         registered = decode(await reports.post("/v1/agent/register", encode(register)), Registered)
         self._journal.see_lease(registered.lease)
         beats = await Connection.open(url, self._token)
-        await asyncio.gather(self._listen(stream), self._report(reports), self._beat(beats, registered.heartbeat_s))
+        await asyncio.gather(self._listen(stream), self._report(reports), self._beat(beats))
 
     async def _listen(self, stream: Connection) -> None:
         async for lines in stream.stream(f"/v1/agent/stream?host={self.host}&session={self._session}"):
@@ -144,11 +145,11 @@ class BenchAgent:
         if done:
             os.write(self._fleet.spec.told, b"." * done)
 
-    async def _beat(self, connection: Connection, every_s: float) -> None:
+    async def _beat(self, connection: Connection) -> None:
         while True:
             beat = Heartbeat(host=self.host, session=self._session, at=Instant(time.time_ns() // 1000), groups=())
             await connection.post("/v1/agent/heartbeat", encode(beat))
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(BEAT_S)
 
 
 async def main(spec: Spec) -> None:

@@ -24,7 +24,7 @@ TICK_S: Final = 0.02
 CONNECTIONS: Final = 8
 BATCH_LEAST: Final = 16
 """In a closed loop: rooms that are gathered into one request."""
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 VERSIONS: Final = ("1.0", "1.1")
 
 

@@ -13,6 +13,7 @@ the agent, at a paced load of 1,200 operations a second; the note has what 20 s 
 which other work on the machine disturbs least, and what an operation leaves in the log.
 """
 
+import os
 import sqlite3
 import statistics
 import tempfile
@@ -79,7 +80,8 @@ def _operations(closed: Sequence[Round], raw: Sequence[float]) -> Figure:
         ratio=round(ours / peer, 4),
         goal=f"at least {RATE:.0f}",
         holds=ours >= RATE,
-        note=f"{WINDOW} under way; rounds {rates}; {rows:.0f} rows a commit; request to done {done_ms:.0f} ms (median)",
+        note=f"{WINDOW} under way; rounds {rates}; {rows:.0f} rows a commit; request to done {done_ms:.0f} ms (median); "
+        f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
     )
 
 

@@ -41,7 +41,11 @@ fabric = "loopback"
 [[cluster.hosts]]
 list = "h[0-{HOSTS - 1}]"
 platform = "grand-teton"
+[agents]
+heartbeat_s = 10
 """
+"""The agents of the bench send heartbeats each second, as by default; but a machine with no time for them, so that they
+fall silent for seconds, shall give a bad figure and not none."""
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
