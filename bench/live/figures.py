@@ -80,7 +80,7 @@ def _operations(closed: Sequence[Round], raw: Sequence[float]) -> Figure:
         ratio=round(ours / peer, 4),
         goal=f"at least {RATE:.0f}",
         holds=ours >= RATE,
-        note=f"{WINDOW} under way; rounds {rates}; {rows:.0f} rows a commit; request to done {done_ms:.0f} ms (median); "
+        note=f"{WINDOW} under way; rounds {rates}; {rows:.0f} rows a commit; done after {done_ms:.0f} ms (median); "
         f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
     )
 
