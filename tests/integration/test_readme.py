@@ -1,7 +1,7 @@
 """The README's commands work as printed, in their order.
 
 Changed for the test: the model of the example job is small and paced, `job watch` is interrupted once it has shown a
-step, and the drain that asks on a terminal is answered by `--yes`.
+step, files are written elsewhere, and what asks on a terminal is answered by `--yes`.
 """
 
 import os
@@ -25,9 +25,12 @@ SMALL += '"--seq-len", "16", "--global-batch", "4", "--step-sleep", "0.05"'
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
 
 
-def commands() -> list[str]:
-    """The lines of the README that call trainmaster on a local fleet."""
-    block = re.search(r"## A fleet on this machine\n+```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+ASKS = (["host", "drain"], ["maint", "apply"], ["maint", "promote"])
+
+
+def commands(section: str) -> list[str]:
+    """The lines of a section of the README that call trainmaster on a local fleet."""
+    block = re.search(rf"## {section}\n+[^#`]*```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block is not None
     lines = [line.removeprefix("$ ").split("  #")[0].strip() for line in block[1].splitlines()]
     assert all(line.startswith("trainmaster ") for line in lines), lines
@@ -74,20 +77,33 @@ def small_example(tmp_path: Path) -> str:
 
 def test_the_commands_work_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
     """1. Up. 2. Submit, watch. 3. Drain, first as a dry run. 4. Look. 5. Down."""
-    seen = []
-    for line in commands():
-        arguments = shlex.split(line)[1:]
-        arguments = [small_example(tmp_path) if word == "examples/llama.toml" else word for word in arguments]
-        if arguments[:2] == ["job", "watch"]:
-            watch(arguments, environment)
-        else:
-            asks = arguments[:2] == ["host", "drain"] and "--dry-run" not in arguments
-            done = run([*arguments, *(["--yes"] if asks else [])], environment)
-            assert done.returncode == 0, (line, done.stdout, done.stderr)
-        seen.append(" ".join(arguments[:2]))
+    seen = carried_out("A fleet on this machine", environment, tmp_path)
     assert seen[0].startswith("up ")
     assert seen[-1] == "down"
     assert "host drain" in seen
+
+
+def test_the_commands_of_maintenance_work_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
+    """1. Up. 2. Plan, apply just that, wait for it. 3. Look at operations and at a train. 4. Promote it. 5. Down."""
+    seen = carried_out("Maintenance", environment, tmp_path)
+    assert [seen[0], seen[-1]] == ["up scenarios/local.toml", "down"]
+    assert {"maint plan", "maint apply", "maint ls", "maint show", "maint promote"} <= set(seen)
+
+
+def carried_out(section: str, environment: dict[str, str], tmp_path: Path) -> list[str]:
+    """Runs the commands of a section; noun and verb of each."""
+    seen = []
+    moved = {"examples/llama.toml": small_example(tmp_path), "plan.json": str(tmp_path / "plan.json")}
+    for line in commands(section):
+        arguments = [moved.get(word, word) for word in shlex.split(line)[1:]]
+        if arguments[:2] == ["job", "watch"]:
+            watch(arguments, environment)
+        else:
+            asks = arguments[:2] in ASKS and "--dry-run" not in arguments
+            done = run([*arguments, *(["--yes"] if asks else [])], environment)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+        seen.append(" ".join(arguments[:2]))
+    return seen
 
 
 def test_the_files_that_it_names_are_right(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from trainmaster.cli.errors import Failed, NoSuchThing, NotAllowed, Unreachable,
 from trainmaster.cli.options import resolved
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import Value, decode, encode
+from trainmaster.live.server.maintenance_resources import Operations, Rollouts, Trains
 from trainmaster.live.server.resources import Hosts, JobProgress, Jobs, LoggedEvent, Problem
 
 if TYPE_CHECKING:
@@ -347,6 +348,33 @@ def complete_hosts(ctx: click.Context, parameter: click.Parameter, incomplete: s
         return []
     found = [host for host in hosts.items if host.id.startswith(tail)]
     return [CompletionItem(head + host.id, help=host.state) for host in found[:COMPLETIONS_MAX]]
+
+
+def complete_operations(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Ids of operations that have not ended."""
+    from click.shell_completion import CompletionItem
+
+    found = _asked(ctx, "/v1/operations", Operations, {"state": "live", "limit": COMPLETIONS_MAX})
+    items = found.items if found is not None else ()
+    return [CompletionItem(view.id, help=view.state) for view in items if view.id.startswith(incomplete)]
+
+
+def complete_trains(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Names of trains and ids of rollouts."""
+    from click.shell_completion import CompletionItem
+
+    trains, rollouts = _asked(ctx, "/v1/trains", Trains, {}), _asked(ctx, "/v1/rollouts", Rollouts, {})
+    words = {str(train.name): train.state for train in (trains.items if trains else ())}
+    words |= {str(one.id): f"{one.component} {one.version}" for one in (rollouts.items if rollouts else ())}
+    found = [CompletionItem(word, help=text) for word, text in words.items() if word.startswith(incomplete)]
+    return found[:COMPLETIONS_MAX]
+
+
+def complete_maintenance(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """All of these."""
+    return [*complete_trains(ctx, parameter, incomplete), *complete_operations(ctx, parameter, incomplete)][
+        :COMPLETIONS_MAX
+    ]
 
 
 def _asked(ctx: click.Context, path: str, kind: type[T], query: dict[str, str | int]) -> T | None:

@@ -8,7 +8,7 @@ parts before it have moved the world themselves.
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -257,31 +257,28 @@ _Report = OperationsReport | GangReport | MaintenanceReport | RolloutReport | Tr
 
 
 def _parts(client: Client, made: Made, reason: str) -> Iterator[_Report]:
-    """Trains last: they take with them what the others ask for."""
-    first = True
-
-    def bound(path: str, body: Any, kind: Any, plan_of: Any) -> Any:
-        """The body with reason and check: by the plan that was read, or by one made now."""
-        nonlocal first
-        body = body.but(reason=body.reason or reason)
-        if not first:
-            plan_of = client.post(path, body.but(dry_run=True), kind).plan
-        first = False
-        return client.post(path, body.but(check_index=plan_of.index, check_plan=plan_of.fingerprint), kind)
-
+    """Each is bound to the plan that was read, or, behind others, to one made now. Trains come last: they take with
+    them what the others ask for."""
+    asked = made.asked
+    rest: list[tuple[str, Any, Any, Any]] = []
     if made.operations is not None:
         if made.operations.refused:
             raise _refused(made.operations)
-        yield bound("/v1/operations", _operations(made.asked), OperationsReport, made.operations)
-    for gang, gang_plan in zip(made.asked.gangs, made.gangs, strict=True):
-        yield bound("/v1/gang-upgrades", gang, GangReport, gang_plan)
-    for version in made.asked.versions:
-        first = False
-        yield client.post("/v1/versions", version.but(reason=version.reason or reason), MaintenanceReport)
-    for rollout, rollout_plan in zip(made.asked.rollouts, made.rollouts, strict=True):
-        yield bound("/v1/rollouts", rollout, RolloutReport, rollout_plan)
-    for train, train_plan in zip(made.asked.trains, made.trains, strict=True):
-        yield bound("/v1/trains", train, TrainReport, train_plan)
+        rest.append(("/v1/operations", _operations(asked), OperationsReport, made.operations))
+    rest += _rows("/v1/gang-upgrades", asked.gangs, GangReport, made.gangs)
+    rest += _rows("/v1/versions", asked.versions, MaintenanceReport, made.versions)
+    rest += _rows("/v1/rollouts", asked.rollouts, RolloutReport, made.rollouts)
+    rest += _rows("/v1/trains", asked.trains, TrainReport, made.trains)
+    for place, (path, body, kind, read) in enumerate(rest):
+        body = body.but(reason=body.reason or reason)
+        if kind is not MaintenanceReport:  # of versions: a word, no plan
+            now = client.post(path, body.but(dry_run=True), kind).plan if place else read
+            body = body.but(check_index=now.index, check_plan=now.fingerprint)
+        yield client.post(path, body, kind)
+
+
+def _rows(path: str, bodies: Sequence[Any], kind: Any, plans: Sequence[Any]) -> list[tuple[str, Any, Any, Any]]:
+    return [(path, body, kind, read) for body, read in zip(bodies, plans, strict=True)]
 
 
 def _refused(found: OperationsPlan) -> UserError:

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from trainmaster.cli import maint_ask, maint_follow
-from trainmaster.cli.client import Client, connect
+from trainmaster.cli.client import Client, complete_maintenance, complete_operations, complete_trains, connect
 from trainmaster.cli.errors import Failed, PartlyDone, UserError, WrongUsage
 from trainmaster.cli.maint_plan_page import print_plan
 from trainmaster.cli.maint_show import OPERATION_ID, kind_of
@@ -30,7 +30,7 @@ from trainmaster.live.server.maintenance_resources import (
     TrainRequest,
 )
 
-_moving = click.argument("name", metavar="TRAIN|ROLLOUT")
+_moving = click.argument("name", metavar="TRAIN|ROLLOUT", shell_complete=complete_trains)
 _CODES: Final = (0, 1, 2, 3, 5, 6)
 
 
@@ -115,7 +115,7 @@ def _past(verb: str) -> str:
     ],
     exit_codes=(0, 1, 2, 3, 5, 6, 7),
 )
-@click.argument("names", metavar="OP...", nargs=-1, required=True)
+@click.argument("names", metavar="OP...", nargs=-1, required=True, shell_complete=complete_operations)
 @changes
 @shows
 def cancel(names: tuple[str, ...], change: Change, output: Output) -> None:
@@ -186,7 +186,7 @@ def _print(report: MaintenanceReport, what: str, change: Change, output: Output)
     ],
     exit_codes=(0, 1, 2, 3, 4, 5, 6),
 )
-@click.argument("name", metavar="TRAIN")
+@click.argument("name", metavar="TRAIN", shell_complete=complete_trains)
 @changes
 @shows
 def promote(name: str, change: Change, output: Output) -> None:
@@ -244,7 +244,7 @@ def wish_of(spec: TrainSpec) -> TrainWish:
     ],
     exit_codes=(0, 1, 2, 3, 5, 6, 130),
 )
-@click.argument("name", required=False, metavar="[OPERATION|TRAIN|ROLLOUT]")
+@click.argument("name", required=False, metavar="[OPERATION|TRAIN|ROLLOUT]", shell_complete=complete_maintenance)
 @click.option("--timeout", type=DURATION, metavar="DURATION", help="Watch no longer (exit code 6): 90s, 10m, 2h.")
 @shows
 def watch(name: str | None, timeout: float | None, output: Output) -> None:

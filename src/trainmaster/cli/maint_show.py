@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from trainmaster.cli.client import Client, connect
+from trainmaster.cli.client import Client, complete_maintenance, connect
 from trainmaster.cli.errors import NoSuchThing
 from trainmaster.cli.maint_words import (
     numbers_text,
@@ -64,7 +64,7 @@ def kind_of(client: Client, name: str) -> str:
     ],
     exit_codes=(0, 2, 3, 5, 6),
 )
-@click.argument("name", required=False, metavar="[OPERATION|TRAIN|ROLLOUT]")
+@click.argument("name", required=False, metavar="[OPERATION|TRAIN|ROLLOUT]", shell_complete=complete_maintenance)
 @shows
 def show(name: str | None, output: Output) -> None:
     """Show all of maintenance, or one operation, train or rollout."""

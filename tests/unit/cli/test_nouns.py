@@ -275,6 +275,10 @@ def test_tail_follows(api: FakeApi, line: CommandLine) -> None:
         ("job show l", ["llama"]),
         ("job why job-", ["job-1", "job-2", "job-3", "job-4"]),
         ("event tail --job e", ["eval", "eval-small"]),
+        ("maint cancel op-", ["op-1", "op-2", "op-3", "op-4"]),
+        ("maint pause w", ["weekly"]),
+        ("maint abort r", ["rollout-1"]),
+        ("maint show o", ["op-1", "op-2", "op-3", "op-4"]),
     ],
 )  # fmt: skip
 def test_completion_asks_the_server(
