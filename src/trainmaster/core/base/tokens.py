@@ -63,10 +63,10 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     NO_SUCH_OPERATION = (
         "no-such-operation",
         "No operation has this id, or it ended so long ago that only the log knows it.",
-        "See `trainmaster maint ls`; `trainmaster event ls` has what is older.",
+        "See `trainmaster maint ls`; `trainmaster event tail` has what is older.",
     )
-    NO_SUCH_TRAIN = ("no-such-train", "No maintenance train has this name.", "See `trainmaster maint ls`.")
-    NO_SUCH_ROLLOUT = ("no-such-rollout", "No rollout has this id.", "See `trainmaster maint ls`.")
+    NO_SUCH_TRAIN = ("no-such-train", "No maintenance train has this name.", "See `trainmaster maint ls trains`.")
+    NO_SUCH_ROLLOUT = ("no-such-rollout", "No rollout has this id.", "See `trainmaster maint ls rollouts`.")
     SCOPE_MISMATCH = (
         "scope-mismatch",
         "The work is for another kind of resource, or for other units, than the scope names.",
