@@ -20,6 +20,7 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults"]),
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
+    "twin_rollouts": ({"TRAINMASTER_TWIN_ROLLOUTS": "200"}, ["tests/twin/test_rollouts.py"]),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],

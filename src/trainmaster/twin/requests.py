@@ -209,6 +209,8 @@ def _targets(works: Iterable[Work], world: "World") -> tuple[list[Target], tuple
     for work in works:
         if isinstance(work, Kind) and (work.repairs or work.name == UPGRADE):
             continue
+        if work.name in world.carried.released:
+            continue  # trains bring it
         if isinstance(work, Component) and work.job_consistent:
             left_out.append(work.name)
             continue

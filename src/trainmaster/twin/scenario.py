@@ -6,13 +6,16 @@ chance do to the fleet is the twin's own. Rates are of the whole fleet, duration
 percentile unless a comment says otherwise.
 """
 
-from typing import Final
+from typing import Final, Literal
 
+from trainmaster.core.base.ids import ComponentName
 from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, Instant, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import FleetSpec
 from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import Catalogue, Spread
+from trainmaster.core.maintenance.stages import OnFailure
+from trainmaster.core.maintenance.wish import TrainWish
 
 DAY: Final = Duration(24 * HOUR)
 
@@ -96,6 +99,25 @@ class Operations(Value):
         return self.weights.get(name, USUAL_WEIGHT)
 
 
+class Release(Value):
+    """A version that comes out while the fleet runs. Trains bring it."""
+
+    component: ComponentName
+    version: str
+    after: Duration
+    """From the start of the world."""
+    via: Literal["target", "rollout"] = "rollout"
+    """Proven for everybody, or brought by stages."""
+    canary: int = 0
+    soak: Duration = Duration(12 * HOUR)
+    unproven_percent: float = 10.0
+    on_failure: OnFailure = "roll-back"
+    fails_return: float = 0.0
+    """The truth, which policies do not see: share of units that do not come back from the upgrade."""
+    failure_factor: float = 1.0
+    """The truth: so many times as often do units fail that carry it, while a job loads them."""
+
+
 class Scenario(Value):
     name: str
     fleet: FleetSpec
@@ -106,6 +128,9 @@ class Scenario(Value):
     jobs: tuple[JobClass, ...] = ()
     failures: Failures = Failures()
     operations: Operations = Operations()
+    trains: tuple[TrainWish, ...] = ()
+    """Built when the world has settled; one that says no mode acts."""
+    releases: tuple[Release, ...] = ()
 
 
 SETTLING: Final = Duration(5 * MINUTE)

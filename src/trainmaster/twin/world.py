@@ -38,7 +38,9 @@ from trainmaster.core.recovery.events import Outcome
 from trainmaster.twin.chance import REPAIR, Lognormal, Poisson, Purpose
 from trainmaster.twin.gangs import Gangs
 from trainmaster.twin.kernel import Kernel
-from trainmaster.twin.scenario import HIGH, START, Scenario
+from trainmaster.twin.releases import Releases
+from trainmaster.twin.scenario import START, Scenario
+from trainmaster.twin.versions import Carried
 
 WORLD: Final = Owner("policy:twin")
 NEVER: Final = Instant(1 << 62)
@@ -79,7 +81,8 @@ class World:
         self._armed = NEVER
         self._laws: dict[Spread, Lognormal] = {}
         self.works = _works(scenario)
-        self._versions = _first_versions(scenario)
+        self.carried = Carried(self)
+        self.releases = Releases(self)
         self._repairs = [kind for kind in scenario.catalogue.kinds if _repairs_hosts(kind)]
         self.counted = tuple(counted(host) for host in scenario.fleet.hosts)
         self._index = ResourceIndex()
@@ -113,6 +116,7 @@ class World:
                 self._failure_streams[spec.id] = failures.stream(spec.id)
                 self._plan_failure(unit)
         self.gangs.start()
+        self.releases.start()
 
     def submit(self, event: AnyEvent) -> None:
         effects = self.handle(event)
@@ -179,8 +183,15 @@ class World:
     def _verified(self, told: tuple[VerifyHost, int]) -> None:
         effect, boot = told
         unit = self.units[effect.host]
-        if unit.up and unit.boot == boot:
+        if not unit.up or unit.boot != boot:
+            return
+        if self.carried.comes_back(unit):
             self.answer(effect)
+            return
+        self.counts["lost-in-upgrade"] = self.counts.get("lost-in-upgrade", 0) + 1
+        unit.up = False
+        self.submit(AgentDisconnected(at=self.kernel.now, host=unit.id, session=SessionId(f"s{unit.boot}")))
+        self._to_repair(unit)
 
     def _run_steps(self, effect: RunSteps) -> None:
         unit = self.units[effect.host]
@@ -193,12 +204,17 @@ class World:
         limit = sum(step.deadline for step in effect.steps)
         if took > limit:  # a command is killed at its deadline
             took, fails = Duration(limit), fails or limit > 0
-        self.kernel.after(took, self._steps_ended, (effect, unit, unit.boot, fails))
+        installs = effect.leg if operation.spec.component in self.carried.released and effect.leg != "check" else ""
+        version = operation.spec.version if installs == "apply" else operation.previous
+        what = (operation.spec.component, version) if installs and not fails else None
+        self.kernel.after(took, self._steps_ended, (effect, unit, unit.boot, fails, what))
 
-    def _steps_ended(self, told: tuple[RunSteps, Unit, int, bool]) -> None:
-        effect, unit, boot, fails = told
+    def _steps_ended(self, told: tuple[RunSteps, Unit, int, bool, tuple[ComponentName, str] | None]) -> None:
+        effect, unit, boot, fails, what = told
         if not unit.up or unit.boot != boot:
             return
+        if what is not None:
+            self.carried.installed(unit, *what)
         observe = effect.observe
         numbers = NO_NUMBERS
         if observe is not None and not fails:
@@ -219,7 +235,8 @@ class World:
         unit.up = False
         self.down.add(unit.id)
         self.counts["reboots"] += 1
-        if unit.stream.uniform() < self.scenario.operations.boot_fails:
+        returns = self.carried.comes_back(unit)
+        if unit.stream.uniform() < self.scenario.operations.boot_fails or not returns:
             self.counts["lost-in-reboot"] += 1
             self._to_repair(unit)
             return
@@ -240,7 +257,7 @@ class World:
                 boot=BootId(f"b{unit.boot}"),
                 address=unit.id,
                 attempts=(),
-                versions=self._versions[unit.kind] if unit.boot == 1 else {},
+                versions=self.carried.told(unit),
             )
         )
         for effect in self.engine.pending(unit.id):
@@ -257,11 +274,14 @@ class World:
         self.kernel.at(law.following(stream, self.kernel.now), self._fail, unit)
 
     def _fail(self, unit: Unit) -> None:
-        """The host goes down, unless it is down already: then the failure is a part of what it is down for."""
         stream = self._failure_streams[unit.id]
+        self.break_down(unit, stream)
+        self._plan_failure(unit)
+
+    def break_down(self, unit: Unit, stream: Stream) -> None:
+        """The host goes down, unless it is down already: then the failure is a part of what it is down for."""
         by_reboot = stream.uniform() < self.scenario.failures.reboot_share
         away = self._boot.draw(stream) if by_reboot else REPAIR.draw(stream)
-        self._plan_failure(unit)
         if not unit.up:
             return
         self.counts["failures"] += 1
@@ -299,16 +319,6 @@ class World:
 def _works(scenario: Scenario) -> dict[tuple[str, str], Component | Kind]:
     works: dict[tuple[str, str], Component | Kind] = {(kind.name, ""): kind for kind in scenario.catalogue.kinds}
     return works | {("upgrade", component.name): component for component in scenario.catalogue.components}
-
-
-def _first_versions(scenario: Scenario) -> dict[UnitKind, dict[ComponentName, str]]:
-    """What new units have of the components that rules speak of."""
-    catalogue = scenario.catalogue
-    named = {pin.component for rule in catalogue.rules for pin in (rule.when, rule.needs)}
-    named |= {rule.only_with for rule in catalogue.rules}
-    components = [component for component in catalogue.components if component.name in named]
-    kinds: tuple[UnitKind, ...] = ("compute", "storage", "switch", "controller")
-    return {kind: {one.name: f"{HIGH}.0" for one in components if kind in one.units} for kind in kinds}
 
 
 def _repairs_hosts(kind: Kind) -> bool:

@@ -1,0 +1,171 @@
+"""Rollouts through the very engine: trains, planner, ledger, jobs and failures, over many seeds.
+
+`TRAINMASTER_TWIN_ROLLOUTS` seeds for each case. A count may exceed its stated share by three standard deviations of a
+count of so many seeds. The shares are written to `build/prove/twin_rollouts_shares.json`. What the fleet leaves out of
+life: see `trial_fleet`.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from tests.twin.trial_fleet import DRIVER, HOSTS, scenario
+
+from trainmaster.core.base.ids import ComponentName, HostId, TrainName
+from trainmaster.core.base.time import HOUR, Duration, Instant
+from trainmaster.core.effects import AnyEffect, RunSteps
+from trainmaster.core.events import AnyEvent
+from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.maintenance.evidence import Criteria
+from trainmaster.core.maintenance.rollout import RolloutState, rollout_broken
+from trainmaster.twin.report import NoClocks
+from trainmaster.twin.scenario import DAY, START, Release
+from trainmaster.twin.watch import Watcher
+from trainmaster.twin.world import World
+
+SEEDS = int(os.environ.get("TRAINMASTER_TWIN_ROLLOUTS", "2"))
+SHARES = Path(__file__).resolve().parents[2] / "build" / "prove" / "twin_rollouts_shares.json"
+CRITERIA = Criteria()
+AFTERWARDS = 2 * DAY
+"""After the end of a rollout the world goes on for so long: the train has gone round by then."""
+
+
+def most(share: float) -> float:
+    """How many of the seeds may show what has this chance."""
+    return SEEDS * share + 3 * math.sqrt(SEEDS * share * (1 - share))
+
+
+class Life:
+    """A world from the start of its rollout to a while after its end."""
+
+    def __init__(self, seed: int, release: Release) -> None:
+        self.world = World(scenario(seed, release, days=60))
+        self.watcher = Watcher(self.world, 2000, NoClocks())
+        self.world.watch = self._see
+        self.tried: set[HostId] = set()
+        """Hosts on which the version was tried."""
+        self.carriers = self.most_carriers = 0
+        self.world.start()
+        while not self.ended() and self.days() < 60:
+            self._pass(DAY // 4)
+        self.took_days = self.days()
+        self._pass(AFTERWARDS)
+        self.watcher.look()
+        assert self.watcher.found == []
+        self.plan = self.world.engine._derived.planner.plan_of(self.rollout)
+        assert list(rollout_broken(self.rollout, self.plan, sorted(self.tried))) == []
+
+    def _see(self, event: AnyEvent, effects: tuple[AnyEffect, ...]) -> None:
+        self.watcher.watch(event, effects)
+        for effect in effects:
+            if isinstance(effect, RunSteps) and effect.leg == "apply":
+                spec = self.world.engine.state.maintenance.operations[effect.operation].spec
+                if (spec.component, spec.version) == (DRIVER, "2"):
+                    self.tried.add(effect.host)
+
+    def _pass(self, duration: int) -> None:
+        self.world.kernel.run(Instant(self.world.kernel.now + duration))
+
+    def days(self) -> float:
+        return (self.world.kernel.now - START) / DAY
+
+    def ended(self) -> bool:
+        """Also where it is held for a person."""
+        rollouts = self.world.engine.state.maintenance.rollouts
+        if not rollouts:
+            return False
+        (self.rollout,) = rollouts.values()
+        return not self.rollout.is_moving()
+
+    def share(self) -> float:
+        """Of the fleet, on which the version was tried."""
+        return len(self.tried) / HOSTS
+
+    def working(self, version: str, component: str = DRIVER) -> list[HostId]:
+        """Hosts in production that really carry this version."""
+        carried = self.world.carried
+        hosts = [host for host in self.world.engine.state.hosts.values() if host.state is HostState.READY]
+        name = ComponentName(component)
+        return [host.id for host in hosts if carried.version(host.id, "compute", name) == version]
+
+    def check_cleared_up(self) -> None:
+        """No host beyond the stage got the version, those that did are back at the old one or still in repair, and the
+        train went on: what is proven is everywhere."""
+        assert self.tried <= set(self.plan.stage_hosts(self.rollout.stage))
+        assert self.working("2") == []
+        away = self.tried - set(self.working("1"))
+        waiting = {one.executor for one in self.world.engine.state.maintenance.operations.values()}
+        assert away <= waiting, sorted(away - waiting)
+        train = self.world.engine.state.maintenance.trains[TrainName("main")]
+        assert train.cycle >= self.took_days, train.reason
+        assert len(self.working("2", "nic")) > 0.9 * HOSTS
+        assert self.working("1", "nic") == []
+
+
+def lives(truth: dict[str, float]) -> list[Life]:
+    release = Release(component=DRIVER, version="2", after=Duration(HOUR), **truth)  # type: ignore[arg-type]
+    return [Life(seed, release) for seed in range(SEEDS)]
+
+
+def count(made: list[Life], state: RolloutState) -> int:
+    return sum(life.rollout.state is state for life in made)
+
+
+def tell(case: str, made: list[Life], **more: int) -> None:
+    """Prints what came out, and writes it beside the proofs."""
+    days = sorted(life.took_days for life in made)
+    row = {
+        "seeds": SEEDS,
+        "hosts": HOSTS,
+        **{state.value: count(made, state) for state in RolloutState if count(made, state)},
+        "share_tried_most": max(life.share() for life in made),
+        "days_median": round(days[len(days) // 2], 2),
+        "days_most": round(days[-1], 2),
+        **more,
+    }
+    print(case, row)
+    SHARES.parent.mkdir(parents=True, exist_ok=True)
+    told = json.loads(SHARES.read_text()) if SHARES.exists() else {}
+    SHARES.write_text(json.dumps({**told, case: row}, indent=1) + "\n")
+
+
+def test_hosts_that_do_not_come_back() -> None:
+    """1. 20 % of the hosts do not come back from the upgrade. 2. It is off-boarded within a stage, the first or the
+    second, in all but beta of the seeds. 3. No host beyond it got the version; its hosts are rolled back, those in
+    repair when they return; the train went on with what is proven."""
+    made = lives({"fails_return": 0.2})
+    assert count(made, RolloutState.OFF_BOARDED) == SEEDS
+    for life in made:
+        life.check_cleared_up()
+    first = sum(life.rollout.stage == 0 for life in made)
+    later = sum(life.rollout.stage > 1 for life in made)
+    tell("fails_return 0.2", made, in_canary=first, in_second_stage=SEEDS - first - later, later=later)
+    assert later <= most(CRITERIA.beta)
+
+
+def test_what_shows_under_load_only() -> None:
+    """1. Hosts that carry the version fail three times as often under load. 2. In all but beta of the seeds it is
+    off-boarded (now and then held) before a tenth of the fleet has got it. 3. Its hosts are rolled back."""
+    made = lives({"failure_factor": 3.0})
+    beyond = [life for life in made if life.share() >= 0.1]
+    for life in made:
+        if life.rollout.state is RolloutState.OFF_BOARDED:
+            life.check_cleared_up()
+    tell("failure_factor 3.0", made, a_tenth_or_more=len(beyond))
+    assert len(beyond) <= most(CRITERIA.beta)
+    below = [life for life in made if life.share() < 0.1]
+    assert {life.rollout.state for life in below} <= {RolloutState.OFF_BOARDED, RolloutState.HELD}
+    assert count(below, RolloutState.HELD) <= most(0.03)
+
+
+def test_a_harmless_version() -> None:
+    """1. Nothing is wrong with the version. 2. It completes in all but alpha of the seeds, and every host in production
+    carries it."""
+    made = lives({})
+    tell("harmless", made)
+    assert count(made, RolloutState.OFF_BOARDED) <= most(CRITERIA.alpha)
+    assert count(made, RolloutState.HELD) <= most(0.03)
+    complete = [life for life in made if life.rollout.state is RolloutState.COMPLETE]
+    assert all(life.working("1") == [] for life in complete)
+    assert all(len(life.working("2")) > 0.9 * HOSTS for life in complete)
