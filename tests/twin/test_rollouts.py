@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 
 from tests.twin.trial_fleet import DRIVER, HOSTS, scenario
-
 from trainmaster.core.base.ids import ComponentName, HostId, TrainName
 from trainmaster.core.base.time import HOUR, Duration, Instant
 from trainmaster.core.effects import AnyEffect, RunSteps
@@ -100,10 +99,11 @@ class Life:
         train = self.world.engine.state.maintenance.trains[TrainName("main")]
         assert train.cycle >= self.took_days, train.reason
         assert len(self.working("2", "nic")) > 0.9 * HOSTS
-        assert self.working("1", "nic") == []
+        missed = {one.unit for one in train.proofs[-1].missed}
+        assert set(self.working("1", "nic")) <= missed, "visited, and still without what is proven"
 
 
-def lives(truth: dict[str, float]) -> list[Life]:
+def lives(truth: dict[str, float | int]) -> list[Life]:
     release = Release(component=DRIVER, version="2", after=Duration(HOUR), **truth)  # type: ignore[arg-type]
     return [Life(seed, release) for seed in range(SEEDS)]
 
@@ -131,10 +131,10 @@ def tell(case: str, made: list[Life], **more: int) -> None:
 
 
 def test_hosts_that_do_not_come_back() -> None:
-    """1. 20 % of the hosts do not come back from the upgrade. 2. It is off-boarded within a stage, the first or the
-    second, in all but beta of the seeds. 3. No host beyond it got the version; its hosts are rolled back, those in
+    """1. 20 % of the hosts do not come back from the upgrade; the canary has as many hosts as 1 % of 3,072. 2. It is
+    off-boarded there, or in the next stage, in all but beta of the seeds. 3. No host beyond it got the version; its hosts are rolled back, those in
     repair when they return; the train went on with what is proven."""
-    made = lives({"fails_return": 0.2})
+    made = lives({"fails_return": 0.2, "canary": 32})
     assert count(made, RolloutState.OFF_BOARDED) == SEEDS
     for life in made:
         life.check_cleared_up()

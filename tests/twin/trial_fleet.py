@@ -1,8 +1,8 @@
 """A fleet on which a version is on trial: one cluster, a few large jobs, one train, one component, failures.
 
-Made coarser than life so that hundreds of seeds are affordable: 1,024 hosts instead of 24,576 GPUs' 3,072; hosts fail
-four times as often (26 per 1,000 host-days), so that evidence comes in a quarter of the time; a stop takes 64 hosts, and
-the train goes round in a day. Nothing else happens: failures and the train's operations are the only events.
+Made coarser than life so that hundreds of seeds are affordable: 1,024 hosts instead of 3,072; hosts fail
+four times as often (26 per 1,000 host-days), so that evidence comes in a quarter of the time; a stop takes 64 hosts,
+and the train goes round in a day. Nothing else happens: failures and the train's operations are the only events.
 """
 
 from trainmaster.core.base.ids import ClusterId, ComponentName, HostId, KindName, TrainName

@@ -41,15 +41,32 @@ step_s = 5.0
 notice_s = 600.0               # what it asks of planned work: see the contract of job files
 checkpoint_wait_s = 2400.0
 wait_for_end_s = 0.0
+
+[[twin.release]]               # a version that comes out while the fleet runs; units begin with "1"
+component = "gpu-driver"
+version = "2"
+after_days = 3.0
+via = "rollout"                # by stages; or "target": proven for all
+canary_hosts = 0               # these five as in a rollout
+soak_h = 12.0
+unproven_percent = 10.0
+on_failure = "roll-back"
+fails_return = 0.2             # the truth, hidden from policies: share of units that do not come back from it,
+failure_factor = 3.0           # and how many times as often loaded units fail that carry it
+
+Trains are the `[[train]]` tables of a fleet file (`live/trainfile.py`), except that one without a mode acts.
 """
 
 from pathlib import Path
 
+from trainmaster.core.base.ids import ComponentName
 from trainmaster.core.base.time import HOUR, Duration, seconds
 from trainmaster.core.maintenance.catalogue import Catalogue, Spread
 from trainmaster.live import cataloguefile, fleetfile
 from trainmaster.live.tomlfile import Document, Table
-from trainmaster.twin.scenario import USUAL_WEIGHT, Failures, JobClass, Operations, Scenario
+from trainmaster.live.trainfile import read_train
+from trainmaster.twin.releases import train_problems
+from trainmaster.twin.scenario import DAY, USUAL_WEIGHT, Failures, JobClass, Operations, Release, Scenario
 
 _FAR_S = 30 * 86_400.0
 
@@ -73,13 +90,15 @@ def load(file: Path) -> Scenario:
     if root.has("catalogue") and not document.problems:
         catalogue = cataloguefile.load(file.parent / root.text("catalogue"))
     operations = _operations(twin.table("operations"), catalogue)
+    releases = tuple(_release(table, catalogue) for table in twin.tables("release"))
+    trains = tuple(read_train(table) for table in root.tables("train"))
     for table in (twin, root):
         table.finish()
     if found is not None:
         _check_jobs(twin, jobs, found)
     document.finish()
     assert found is not None, "a noted problem ends in FileError"
-    return Scenario(
+    scenario = Scenario(
         name=found.fleet.name,
         fleet=found.fleet,
         catalogue=catalogue,
@@ -89,7 +108,13 @@ def load(file: Path) -> Scenario:
         jobs=jobs,
         failures=failures,
         operations=operations,
+        trains=trains,
+        releases=releases,
     )
+    for place, reason in train_problems(scenario):
+        document.note(("train", place), reason.sentence, "change the train, or the fleet")
+    document.finish()
+    return scenario
 
 
 def _operations(table: Table, catalogue: Catalogue) -> Operations:
@@ -124,6 +149,28 @@ def _failures(table: Table) -> Failures:
         reboot_share=table.number("reboot_share", usual.reboot_share, 0.0, 1.0),
         boot=_spread(table.number("boot_s", 480.0, 1.0, 1500.0), 2.0, 3000.0),
         verify=_spread(table.number("verify_s", 45.0, 0.1, 100.0), 1.5, 110.0),
+    )
+    table.finish()
+    return found
+
+
+def _release(table: Table, catalogue: Catalogue) -> Release:
+    usual = Release(component=ComponentName(""), version="", after=Duration(0))
+    component = table.text("component", may_be_empty=False)
+    known = [str(each.name) for each in catalogue.components]
+    if component and known and component not in known:
+        table.note("component", f"the catalogue has no component {component!r}", "use one of its components")
+    found = Release(
+        component=ComponentName(component),
+        version=table.text("version", may_be_empty=False),
+        after=Duration(round(table.number("after_days", 0.0, 0.0, 3660.0) * DAY)),
+        via="target" if table.choice("via", "rollout", ("target", "rollout")) == "target" else "rollout",
+        canary=table.integer("canary_hosts", 0, 0, 1_000_000),
+        soak=Duration(round(table.number("soak_h", usual.soak / HOUR, 0.0, 24.0 * 365) * HOUR)),
+        unproven_percent=table.number("unproven_percent", usual.unproven_percent, 0.001, 100.0),
+        on_failure="hold" if table.choice("on_failure", "roll-back", ("roll-back", "hold")) == "hold" else "roll-back",
+        fails_return=table.number("fails_return", 0.0, 0.0, 1.0),
+        failure_factor=table.number("failure_factor", 1.0, 1.0, 1000.0),
     )
     table.finish()
     return found

@@ -214,9 +214,13 @@ class Gangs:
         gang, epoch = told
         if not gang.trains or gang.epoch != epoch:
             return
-        hosts = self._stop(gang, "hand-over", saved=True)
+        hosts = self._stop(gang, "train" if self._leaves_for_train(gang) else "hand-over", saved=True)
         self._publish(gang, hosts)
         self._exited(gang, hosts, "yielded")
+
+    def _leaves_for_train(self, gang: Gang) -> bool:
+        visits = self.world.engine.state.maintenance.visits
+        return any(host in visits and visits[host].train is not None for host in gang.hosts)
 
     def _finished(self, gang: Gang) -> None:
         hosts = self._stop(gang, "finished", saved=True)

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import HOUR, in_seconds
 from trainmaster.core.base.value import Value
+from trainmaster.twin.report_trains import RolloutReport, SkewReport, TrainReport, last_cycles, rollouts, skew, trains
 
 if TYPE_CHECKING:
     from trainmaster.twin.run import Run
@@ -112,13 +114,18 @@ class RunReport(Value):
     hosts_visited: int
     visits: int
     hosts_missed: int
-    """Compute hosts without a visit that ended in a return."""
+    """With trains: units that the last whole cycle of their train visited, and missed. Without: compute hosts with a
+    visit that ended in a return, and without one."""
+    trains: dict[str, TrainReport]
+    rollouts: dict[str, RolloutReport]
+    versions: dict[str, SkewReport]
+    """By component that had releases."""
     failures: dict[str, int]
     jobs: dict[str, int]
     """By how they ended; `live` have not."""
     interruptions: dict[str, int]
     interruptions_by_job: dict[str, dict[str, int]]
-    """Job, then cause: planned hand-overs and lost hosts."""
+    """Job, then cause: stops of trains, other planned hand-overs, lost hosts."""
     lost_gpu_s_by_cause: dict[str, int]
     trained_gpu_s: int
     waits_by_reason: dict[str, Wait]
@@ -131,7 +138,7 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
     """The report of a run that has ended."""
     world, requests, watcher = run.world, run.requests, run.watcher
     maintenance = world.engine.state.maintenance
-    compute = [host.id for host in run.scenario.fleet.hosts if host.kind == "compute"]
+    visited, missed = _visited(run)
     live = maintenance.operations.values()
     now = world.kernel.now
     events = sum(cost.events for cost in run.costs.values())
@@ -167,9 +174,12 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
             whole_states=watcher.whole if watcher is not None else 0,
             whole_state_s=round(watcher.whole_s, 3) if watcher is not None else 0.0,
         ),
-        hosts_visited=sum(1 for host in compute if maintenance.visited.get(host)),
+        hosts_visited=len(visited),
         visits=sum(maintenance.visited.values()),
-        hosts_missed=sum(1 for host in compute if not maintenance.visited.get(host)),
+        hosts_missed=len(missed),
+        trains=trains(world, run.train_waits),
+        rollouts=rollouts(world),
+        versions=skew(world),
         failures=dict(world.counts),
         jobs=world.gangs.jobs_ended | {"live": len(world.gangs.by_job)},
         interruptions=sums(world.gangs.interruptions),
@@ -180,6 +190,14 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
         samples=tuple(run.samples),
         log_hash=digest,
     )
+
+
+def _visited(run: "Run") -> tuple[list[HostId], list[HostId]]:
+    if run.scenario.trains:
+        return last_cycles(run.world)
+    visits = run.world.engine.state.maintenance.visited
+    compute = [host.id for host in run.scenario.fleet.hosts if host.kind == "compute"]
+    return [host for host in compute if visits.get(host)], [host for host in compute if not visits.get(host)]
 
 
 def _events(run: "Run") -> dict[str, EventCost]:

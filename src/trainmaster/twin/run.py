@@ -7,10 +7,11 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
-from trainmaster.core.base.time import Duration, Instant, after, in_seconds
+from trainmaster.core.base.time import HOUR, Duration, Instant, after, in_seconds
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.effects import AnyEffect
 from trainmaster.core.events import AnyEvent
+from trainmaster.core.maintenance.train import TrainState
 from trainmaster.twin.report import Clocks, Cost, NoClocks, RunReport, Sample, make
 from trainmaster.twin.requests import Requests
 from trainmaster.twin.scenario import START, Scenario
@@ -52,6 +53,8 @@ class Run:
         self.samples: list[Sample] = []
         self.costs: dict[str, Cost] = {}
         self.waits: dict[str, int] = {}
+        self.train_waits: dict[tuple[str, str], float] = {}
+        """Hours in which a train stood, by its name and by what forbade its stop."""
         self._hash = blake2b(digest_size=16)
         self._gap = Duration(max(scenario.duration // SAMPLES, 1))
         self._end = after(START, scenario.duration)
@@ -81,6 +84,10 @@ class Run:
             if operation.reason is not None:
                 token = operation.reason.token.value
                 self.waits[token] = self.waits.get(token, 0) + 1
+        for name, train in engine.state.maintenance.trains.items():
+            if train.state is TrainState.WAITING and train.reason is not None:
+                key = (str(name), train.reason.token.value)
+                self.train_waits[key] = self.train_waits.get(key, 0.0) + self._gap / HOUR
         books = {
             book.name: (book.in_service - book.promised, book.promised, book.out_planned, book.out_failed)
             for book in account.books
