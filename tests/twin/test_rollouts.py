@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.twin.trial_fleet import DRIVER, HOSTS, scenario
 from trainmaster.core.base.ids import ComponentName, HostId, TrainName
 from trainmaster.core.base.time import HOUR, Duration, Instant
+from trainmaster.core.base.value import Value
 from trainmaster.core.effects import AnyEffect, RunSteps
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.fleet.lifecycle import HostState
@@ -35,25 +36,53 @@ def most(share: float) -> float:
     return SEEDS * share + 3 * math.sqrt(SEEDS * share * (1 - share))
 
 
-class Life:
+class Life(Value):
+    """What became of a rollout."""
+
+    seed: int
+    state: RolloutState
+    stage: int
+    days: float
+    """From the start of the world to its end, to a quarter of a day."""
+    share: float
+    """Of the fleet, on which the version was tried."""
+    carried: float
+    """Share of the fleet that carries it in production, a while after the end."""
+    left_behind: int
+    """Hosts in production that carry the version before, a while after the end."""
+
+
+class Living:
     """A world from the start of its rollout to a while after its end."""
 
     def __init__(self, seed: int, release: Release) -> None:
         self.world = World(scenario(seed, release, days=60))
-        self.watcher = Watcher(self.world, 2000, NoClocks())
+        self.watcher = Watcher(self.world, 5000, NoClocks())
         self.world.watch = self._see
         self.tried: set[HostId] = set()
         """Hosts on which the version was tried."""
-        self.carriers = self.most_carriers = 0
         self.world.start()
-        while not self.ended() and self.days() < 60:
+
+    def live(self) -> Life:
+        while not self._ended() and self._days() < 60:
             self._pass(DAY // 4)
-        self.took_days = self.days()
+        days = self._days()
         self._pass(AFTERWARDS)
         self.watcher.look()
         assert self.watcher.found == []
         self.plan = self.world.engine._derived.planner.plan_of(self.rollout)
         assert list(rollout_broken(self.rollout, self.plan, sorted(self.tried))) == []
+        if self.rollout.state is RolloutState.OFF_BOARDED:
+            self._check_cleared_up(days)
+        return Life(
+            seed=self.world.scenario.seed,
+            state=self.rollout.state,
+            stage=self.rollout.stage,
+            days=days,
+            share=len(self.tried) / HOSTS,
+            carried=len(self._working("2")) / HOSTS,
+            left_behind=len(self._working("1")),
+        )
 
     def _see(self, event: AnyEvent, effects: tuple[AnyEffect, ...]) -> None:
         self.watcher.watch(event, effects)
@@ -66,10 +95,10 @@ class Life:
     def _pass(self, duration: int) -> None:
         self.world.kernel.run(Instant(self.world.kernel.now + duration))
 
-    def days(self) -> float:
+    def _days(self) -> float:
         return (self.world.kernel.now - START) / DAY
 
-    def ended(self) -> bool:
+    def _ended(self) -> bool:
         """Also where it is held for a person."""
         rollouts = self.world.engine.state.maintenance.rollouts
         if not rollouts:
@@ -77,51 +106,48 @@ class Life:
         (self.rollout,) = rollouts.values()
         return not self.rollout.is_moving()
 
-    def share(self) -> float:
-        """Of the fleet, on which the version was tried."""
-        return len(self.tried) / HOSTS
-
-    def working(self, version: str, component: str = DRIVER) -> list[HostId]:
+    def _working(self, version: str, component: str = DRIVER) -> list[HostId]:
         """Hosts in production that really carry this version."""
         carried = self.world.carried
         hosts = [host for host in self.world.engine.state.hosts.values() if host.state is HostState.READY]
         name = ComponentName(component)
         return [host.id for host in hosts if carried.version(host.id, "compute", name) == version]
 
-    def check_cleared_up(self) -> None:
-        """No host beyond the stage got the version, those that did are back at the old one or still in repair, and the
-        train went on: what is proven is everywhere."""
+    def _check_cleared_up(self, days: float) -> None:
+        """No host beyond the stage got the version, those that did are back at the old one or their way back waits for
+        their repair, and the train went on: what is proven is everywhere."""
         assert self.tried <= set(self.plan.stage_hosts(self.rollout.stage))
-        assert self.working("2") == []
-        away = self.tried - set(self.working("1"))
+        assert self._working("2") == []
+        carried = self.world.carried
+        away = {host for host in self.tried if carried.version(host, "compute", DRIVER) != "1"}
         waiting = {one.executor for one in self.world.engine.state.maintenance.operations.values()}
         assert away <= waiting, sorted(away - waiting)
         train = self.world.engine.state.maintenance.trains[TrainName("main")]
-        assert train.cycle >= self.took_days, train.reason
-        assert len(self.working("2", "nic")) > 0.9 * HOSTS
+        assert train.cycle >= days, train.reason
+        assert len(self._working("2", "nic")) > 0.9 * HOSTS
         missed = {one.unit for one in train.proofs[-1].missed}
-        assert set(self.working("1", "nic")) <= missed, "visited, and still without what is proven"
+        assert len(set(self._working("1", "nic")) - missed) < 0.01 * HOSTS  # steps of one in 500 fail
 
 
 def lives(truth: dict[str, float | int]) -> list[Life]:
     release = Release(component=DRIVER, version="2", after=Duration(HOUR), **truth)  # type: ignore[arg-type]
-    return [Life(seed, release) for seed in range(SEEDS)]
+    return [Living(seed, release).live() for seed in range(SEEDS)]
 
 
 def count(made: list[Life], state: RolloutState) -> int:
-    return sum(life.rollout.state is state for life in made)
+    return sum(life.state is state for life in made)
 
 
 def tell(case: str, made: list[Life], **more: int) -> None:
     """Prints what came out, and writes it beside the proofs."""
-    days = sorted(life.took_days for life in made)
+    days = sorted(life.days for life in made)
     row = {
         "seeds": SEEDS,
         "hosts": HOSTS,
         **{state.value: count(made, state) for state in RolloutState if count(made, state)},
-        "share_tried_most": max(life.share() for life in made),
-        "days_median": round(days[len(days) // 2], 2),
-        "days_most": round(days[-1], 2),
+        "share_tried_most": max(life.share for life in made),
+        "days_median": days[len(days) // 2],
+        "days_most": days[-1],
         **more,
     }
     print(case, row)
@@ -132,15 +158,13 @@ def tell(case: str, made: list[Life], **more: int) -> None:
 
 def test_hosts_that_do_not_come_back() -> None:
     """1. 20 % of the hosts do not come back from the upgrade; the canary has as many hosts as 1 % of 3,072. 2. It is
-    off-boarded there, or in the next stage, in all but beta of the seeds. 3. No host beyond it got the version; its hosts are rolled back, those in
-    repair when they return; the train went on with what is proven."""
+    off-boarded there, or in the next stage, in all but beta of the seeds. 3. No host beyond it got the version; its
+    hosts are rolled back, those in repair when they return; the train went on with what is proven."""
     made = lives({"fails_return": 0.2, "canary": 32})
-    assert count(made, RolloutState.OFF_BOARDED) == SEEDS
-    for life in made:
-        life.check_cleared_up()
-    first = sum(life.rollout.stage == 0 for life in made)
-    later = sum(life.rollout.stage > 1 for life in made)
+    first = sum(life.stage == 0 for life in made)
+    later = sum(life.stage > 1 for life in made)
     tell("fails_return 0.2", made, in_canary=first, in_second_stage=SEEDS - first - later, later=later)
+    assert count(made, RolloutState.OFF_BOARDED) == SEEDS
     assert later <= most(CRITERIA.beta)
 
 
@@ -148,24 +172,21 @@ def test_what_shows_under_load_only() -> None:
     """1. Hosts that carry the version fail three times as often under load. 2. In all but beta of the seeds it is
     off-boarded (now and then held) before a tenth of the fleet has got it. 3. Its hosts are rolled back."""
     made = lives({"failure_factor": 3.0})
-    beyond = [life for life in made if life.share() >= 0.1]
-    for life in made:
-        if life.rollout.state is RolloutState.OFF_BOARDED:
-            life.check_cleared_up()
+    beyond = [life for life in made if life.share >= 0.1]
     tell("failure_factor 3.0", made, a_tenth_or_more=len(beyond))
     assert len(beyond) <= most(CRITERIA.beta)
-    below = [life for life in made if life.share() < 0.1]
-    assert {life.rollout.state for life in below} <= {RolloutState.OFF_BOARDED, RolloutState.HELD}
+    below = [life for life in made if life.share < 0.1]
+    assert {life.state for life in below} <= {RolloutState.OFF_BOARDED, RolloutState.HELD}
     assert count(below, RolloutState.HELD) <= most(0.03)
 
 
 def test_a_harmless_version() -> None:
     """1. Nothing is wrong with the version. 2. It completes in all but alpha of the seeds, and every host in production
-    carries it."""
+    carries it, but for a few whose steps failed or that came back from repair just now."""
     made = lives({})
     tell("harmless", made)
     assert count(made, RolloutState.OFF_BOARDED) <= most(CRITERIA.alpha)
     assert count(made, RolloutState.HELD) <= most(0.03)
-    complete = [life for life in made if life.rollout.state is RolloutState.COMPLETE]
-    assert all(life.working("1") == [] for life in complete)
-    assert all(len(life.working("2")) > 0.9 * HOSTS for life in complete)
+    complete = [life for life in made if life.state is RolloutState.COMPLETE]
+    assert all(life.carried > 0.9 for life in complete)
+    assert all(life.left_behind < 0.01 * HOSTS for life in complete)

@@ -80,7 +80,7 @@ class Gangs:
         self.trained_gpu_us = 0
         self._numbers: dict[str, int] = {}
         self._work = Purpose(world.scenario.seed, "jobs")
-        self._gpus = max((host.gpus for host in world.scenario.fleet.hosts), default=0) or 1
+        self.gpus = max((host.gpus for host in world.scenario.fleet.hosts), default=0) or 1
         self._told: set[AttemptId] = set()
         """Attempts whose next checkpoint is an event, since a visit waits for it."""
 
@@ -181,7 +181,7 @@ class Gangs:
         )
 
     def _lose(self, gang: Gang, duration: int) -> None:
-        gpus = len(gang.hosts or (1,)) * self._gpus
+        gpus = len(gang.hosts or (1,)) * self.gpus
         self.lost_gpu_us[gang.cause] = self.lost_gpu_us.get(gang.cause, 0) + duration * gpus
 
     def _stop(self, gang: Gang, cause: str, saved: bool) -> tuple[HostId, ...]:
@@ -197,7 +197,7 @@ class Gangs:
             held = rounds * every
             gang.lost = 0 if saved else min(rest, every)
             gang.done += held + (rest if saved else 0)
-            self.trained_gpu_us += (held + (rest if saved else 0)) * len(hosts) * self._gpus
+            self.trained_gpu_us += (held + (rest if saved else 0)) * len(hosts) * self.gpus
             self._lose_save(gang, rounds * save)
             gang.steps = gang.done // gang.shape.step
             gang.stopped_at, gang.cause = now, cause
@@ -207,7 +207,7 @@ class Gangs:
         return hosts
 
     def _lose_save(self, gang: Gang, duration: int) -> None:
-        self.lost_gpu_us["save"] = self.lost_gpu_us.get("save", 0) + duration * len(gang.hosts) * self._gpus
+        self.lost_gpu_us["save"] = self.lost_gpu_us.get("save", 0) + duration * len(gang.hosts) * self.gpus
 
     def _yielded(self, told: tuple[Gang, int]) -> None:
         """The ranks have agreed on a step, saved, and left."""
