@@ -64,7 +64,6 @@ from trainmaster.core.base.time import HOUR, Duration, seconds
 from trainmaster.core.maintenance.catalogue import Catalogue, Spread
 from trainmaster.live import cataloguefile, fleetfile
 from trainmaster.live.tomlfile import Document, Table
-from trainmaster.live.trainfile import read_train
 from trainmaster.twin.releases import train_problems
 from trainmaster.twin.scenario import DAY, USUAL_WEIGHT, Failures, JobClass, Operations, Release, Scenario
 
@@ -91,7 +90,6 @@ def load(file: Path) -> Scenario:
         catalogue = cataloguefile.load(file.parent / root.text("catalogue"))
     operations = _operations(twin.table("operations"), catalogue)
     releases = tuple(_release(table, catalogue) for table in twin.tables("release"))
-    trains = tuple(read_train(table) for table in root.tables("train"))
     for table in (twin, root):
         table.finish()
     if found is not None:
@@ -108,7 +106,7 @@ def load(file: Path) -> Scenario:
         jobs=jobs,
         failures=failures,
         operations=operations,
-        trains=trains,
+        trains=found.trains,
         releases=releases,
     )
     for place, reason in train_problems(scenario):
