@@ -299,6 +299,7 @@ def follow(client: Client, look: Looker, teller: Lines, timeout_s: float | None 
             gone = heard.lost if isinstance(heard, Pause) else ""
             if bool(gone) != bool(lost):
                 teller.connection(gone)
+                asked_at = now  # what was missed comes first, then what became of it
             lost = gone
             if lost or now - asked_at < (ASK_AT_MOST_EVERY_S if dirty else ASK_EVERY_S):
                 continue
