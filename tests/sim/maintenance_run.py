@@ -1,5 +1,6 @@
 """One seed of maintenance, step by step: what people and fate do, and what must hold."""
 
+from tests.sim import maintenance_trains
 from tests.sim.maintenance_world import CATALOGUE, MaintenanceWorld
 from trainmaster.core.base.ids import ClusterId, ComponentName, HostId, KindName, OperationId, Owner, PodId, RackId
 from trainmaster.core.base.seed import Stream
@@ -173,7 +174,7 @@ class MaintenanceRun:
         if self.world.now > seconds(FAULTS_UNTIL_S):
             self._calm()
             return
-        kind, host = self.chance.integer(24), self.chance.choice(UNITS)
+        kind, host = self.chance.integer(28), self.chance.choice(UNITS)
         if kind <= 1:
             self.world.kill_host(host)
             self.world.at(5 + 40 * self.chance.uniform(), lambda: self.world.power_on(host))
@@ -213,6 +214,8 @@ class MaintenanceRun:
         elif kind == 22:
             catalogue = CATALOGUE if self.chance.integer(2) else SMALLER
             self.submit(CatalogueDeclared(at=now, catalogue=catalogue, by=OPS))
+        elif kind >= 24:
+            maintenance_trains.act(self, COMPUTE)
         elif kind == 23:
             jump_s = (-30.0, -2.0, 5.0, 40.0, 600.0)[self.chance.integer(5)]
             odd = Instant(max(0, now + seconds(jump_s)))
@@ -278,6 +281,7 @@ class MaintenanceRun:
             self.world.kind = True
             self.submit(CapacityDeclared(at=self.world.now, capacity=OPEN, by=OPS))
             self.submit(CatalogueDeclared(at=self.world.now, catalogue=CATALOGUE, by=OPS))
+        maintenance_trains.calm(self)
         for host in self.engine.state.hosts.values():
             self.world.power_on(host.id)
             for by in ("person:a", "person:b"):
@@ -302,7 +306,13 @@ class MaintenanceRun:
         state = self.engine.state
         jobs = all(job.state in ENDED for job in state.jobs.values())
         hosts = all(host.state is HostState.READY for host in state.hosts.values())
-        return jobs and hosts and not state.maintenance.operations and not state.maintenance.visits
+        return (
+            jobs
+            and hosts
+            and not state.maintenance.gangs
+            and not state.maintenance.operations
+            and not state.maintenance.visits
+        )
 
     def play(self) -> None:
         self.start()

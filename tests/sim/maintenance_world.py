@@ -194,8 +194,7 @@ class MaintenanceWorld(World):
         operation = self.engine.state.maintenance.operations.get(effect.operation)
         if operation is None:
             return  # it ended while the message was under way; the agent can't know
-        specs = [host.spec for host in self.engine.state.hosts.values()]
-        concerns = frozenset(units_of(operation.spec.scope, specs))
+        concerns = frozenset(units_of(operation.spec.scope, (host.spec for host in self.engine.state.hosts.values())))
         for (other, host), units in self.at_work.items():
             if other not in self.engine.state.pending:
                 continue  # past its deadline by a clock that jumped; the planner can't see that it goes on

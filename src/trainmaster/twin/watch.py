@@ -128,7 +128,7 @@ def _ledger(world: "World") -> Iterator[str]:
     """The books, counted from the hosts and the operations alone."""
     engine = world.engine
     maintenance, hosts = engine.state.maintenance, engine.state.hosts
-    promised = {unit for one in maintenance.operations.values() if one.promised for unit in one.units}
+    promised = {unit for one in maintenance.operations.values() for unit in one.promised_units()}
     account = engine._derived.planner.ledger.account()
     sides = {name: side_of(host) for name, host in hosts.items()}
     for book, told in zip(maintenance.capacity.books, account.books, strict=True):

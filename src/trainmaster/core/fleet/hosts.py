@@ -102,6 +102,8 @@ def registered(step: Step, event: AgentRegistered) -> None:
             step.drop_effects(host.id, survives=(RunSteps, RebootHost))
     host.boot, host.session, host.address = event.boot, event.session, event.address
     host.connected, host.gone_at = True, None
+    if host.role == "spare":
+        step.lines_due = True  # it may take the place of a host that planned work wants
     if event.versions:
         host.versions = {**host.versions, **event.versions}
         step.restack(host, step.derived.planner.stack_of(host.versions))

@@ -81,8 +81,7 @@ class PlannerIndex:
         for host in self._known:
             self.ledger.set_side(host.id, side_of(host))
         for operation in self.state.operations.values():
-            if operation.promised:
-                self.ledger.promise(operation.units)
+            self.ledger.promise(operation.promised_units())
         units = [counted(host.spec) for host in self._known]
         self._books = []
         for book in self.state.capacity.books:

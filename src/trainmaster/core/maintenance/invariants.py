@@ -16,7 +16,7 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import RebootHost, RunSteps
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.fleet.lifecycle import RESTART_GRACE, Host, HostState
-from trainmaster.core.maintenance import contract
+from trainmaster.core.maintenance import contract, train_invariants
 from trainmaster.core.maintenance.catalogue import Kind
 from trainmaster.core.maintenance.gate import CONTRACTS_ASKED
 from trainmaster.core.maintenance.index import PlannerIndex
@@ -43,6 +43,7 @@ def broken(state: ClusterState, derived: Derived) -> Iterator[str]:
     yield from _books(state)
     yield from _lines(state, derived)
     yield from _indexes(state, derived.planner)
+    yield from train_invariants.broken(state, derived)
 
 
 def units_of(names: tuple[str, ...], specs: Iterable[HostSpec]) -> set[HostId]:
@@ -179,6 +180,8 @@ def _visits(state: ClusterState, derived: Derived) -> Iterator[str]:
         for name in names & set(operations):
             if unit not in operations[name].units:
                 yield f"{at} knows of {name}, which does not need it"
+        if visit.asked_lock and visit.phase not in _AT_WORK and not (visit.pending or visit.needs_reboot):
+            yield f"6: {at} keeps others from its lock and has nothing to do"
         if visit.phase in _AT_WORK and not visit.locked:
             yield f"1: {at} works without its lock"
         yield from _lock(derived.planner, visit.lock_name, visit.asked_lock, visit.locked)

@@ -59,7 +59,7 @@ def _lose(step: Step, operation: Operation, unit: HostId, lost: Reason | None) -
     """An operation that was under way, or carried out, on a unit that is lost now."""
     if lost is not None:
         operation.failure = operation.failure or lost
-    operation.left = tuple(other for other in operation.left if other != unit)
+    running.unit_done(step, operation, unit)
     if operation.left or (
         operation.state is OperationState.RUNNING and operation.effect is not None and operation.is_wide()
     ):

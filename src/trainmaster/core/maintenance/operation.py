@@ -139,6 +139,12 @@ class Operation(msgspec.Struct, kw_only=True):
     def is_live(self) -> bool:
         return self.state in _LIVE
 
+    def promised_units(self) -> tuple[HostId, ...]:
+        """What it was promised and has not given back: of a wide one that was carried out, units go back one by one."""
+        if not self.promised:
+            return ()
+        return self.left if self.state is OperationState.VERIFYING and self.is_wide() else self.units
+
     def is_wide(self) -> bool:
         """It needs units out, and is carried out for all of them at once."""
         return len(self.units) > 1 or (len(self.units) == 1 and self.units[0] != self.executor)

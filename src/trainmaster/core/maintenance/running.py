@@ -230,11 +230,19 @@ def let_go(step: Step, operation: Operation) -> bool:
     operation.locked = operation.asked_lock = False
     held = operation.promised
     if held:
-        index.ledger.unpromise(operation.units)
+        index.ledger.unpromise(operation.promised_units())
         operation.promised = False
     for unit in operation.units:
         _leave_visit(step, operation, unit)
     return held
+
+
+def unit_done(step: Step, operation: Operation, unit: HostId) -> None:
+    """A unit of an operation that was carried out is back, or lost: the operation needs it no longer."""
+    if unit in operation.left:
+        operation.left = tuple(other for other in operation.left if other != unit)
+        step.derived.planner.ledger.unpromise((unit,))
+        step.lines_due = True
 
 
 def give_back(step: Step, name: str) -> None:

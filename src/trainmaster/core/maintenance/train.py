@@ -78,6 +78,8 @@ class Stop(msgspec.Struct, kw_only=True):
 
     domain: int
     began_at: Instant
+    after: int
+    """The number of the last operation that was requested before it; those of earlier stops may still be ending."""
     units: tuple[HostId, ...]
     """Of the domain, and carried over."""
     open: dict[HostId, int] = {}

@@ -175,7 +175,9 @@ def _open(
 ) -> None:
     move(step, train, TrainState.STOPPING, f"stop {train.next_domain + 1} of {len(train.spec.domains)}")
     train.reason = None
-    stop = train.stop = Stop(domain=train.next_domain, began_at=step.now, units=units)
+    stop = train.stop = Stop(
+        domain=train.next_domain, began_at=step.now, after=step.state.maintenance.requested, units=units
+    )
     step.wake(f"stop/{train.spec.name}", after(step.now, train.spec.stop_limit))
     asked = [_ask(step, train, row) for unit in units for row in due.get(unit, ())]
     stop.requested = len(asked)
@@ -212,7 +214,7 @@ def operation_ended(step: Step, operation: Operation) -> None:
         return
     unit = operation.units[0] if operation.units else operation.executor
     stop = train.stop
-    if unit not in stop.open:
+    if unit not in stop.open or operation.sequence <= stop.after:
         return
     stop.failed += operation.state is not OperationState.DONE
     stop.open[unit] -= 1

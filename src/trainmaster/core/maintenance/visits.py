@@ -171,6 +171,7 @@ def go_on(step: Step, unit: HostId) -> None:
         if visit.pending:
             go_on(step, unit)
             return
+        _release_lock(step, visit)  # also where what it was for has been taken back
         for name in visit.wide:
             _ask_wide(step, step.state.maintenance.operations[name])
         if not visit.wide:
@@ -304,6 +305,7 @@ def _carried_out(step: Step, operation: Operation) -> None:
         if not there:
             running.finish(step, operation, OperationState.FAILED, operation.failure)
             return
+        step.derived.planner.ledger.unpromise(unit for unit in operation.units if unit not in there)
     if wide or not after_boot or checked:
         running.move(step, operation, OperationState.VERIFYING, "carried out; its units are to be verified")
     for unit in there:
@@ -405,7 +407,7 @@ def _passed(step: Step, visit: Visit) -> None:
     visit.tasks, visit.failed = (), ()
     for name in applied:
         operation = operations[name]
-        operation.left = tuple(unit for unit in operation.left if unit != visit.unit)
+        running.unit_done(step, operation, visit.unit)
         if operation.left:
             continue
         if operation.failure is not None:

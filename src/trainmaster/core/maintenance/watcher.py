@@ -16,6 +16,7 @@ from trainmaster.core.base.ids import EffectId, HostId, OperationId
 from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
 from trainmaster.core.events import AnyEvent, DrainRequested, EffectEnded, OperationCancelled, ResumeRequested
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.maintenance import rollout as rollouts
 from trainmaster.core.maintenance.capacity import counted, members
 from trainmaster.core.maintenance.catalogue import Component, Kind
 from trainmaster.core.maintenance.ledger import Side, side_of
@@ -147,6 +148,12 @@ class Watcher:
             self._owed.setdefault(unit, {}).update(dict.fromkeys(work.verify, state.index))
         if effect.leg != "apply":
             return
+        if operation.rollout is not None:
+            rollout = state.maintenance.rollouts[operation.rollout]
+            plan = derived.planner.plan_of(rollout)
+            yield from rollouts.rollout_broken(rollout, plan, (effect.host,))
+            if not rollout.is_live() and rollout.state is not rollouts.RolloutState.COMPLETE:
+                yield f"5: {effect.host} gets the version of {rollout.id}, which is {rollout.state.value}"
         self._began.setdefault(operation.id, state.index)
         if operation.id in self._cancelled:
             yield f"6: {operation.id} was cancelled, and goes on with its steps"
@@ -180,9 +187,11 @@ def _promised(state: ClusterState) -> dict[HostId, int]:
     """Units that admitted operations were promised, with how many."""
     found: dict[HostId, int] = {}
     for operation in state.maintenance.operations.values():
-        if operation.state is not OperationState.REQUESTED:
-            for unit in operation.units:
-                found[unit] = found.get(unit, 0) + 1
+        if operation.state is OperationState.REQUESTED:
+            continue
+        carried_out = operation.state is OperationState.VERIFYING and operation.is_wide()
+        for unit in operation.left if carried_out else operation.units:
+            found[unit] = found.get(unit, 0) + 1
     return found
 
 
