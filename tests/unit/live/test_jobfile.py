@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.core.base.time import HOUR, MINUTE, SECOND
-from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, RestartBudget
+from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, Instant
+from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, RestartBudget
 from trainmaster.live.jobfile import load
 from trainmaster.live.tomlfile import FileError, line_of
 
@@ -165,3 +165,23 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
     file.write_text(text, encoding="utf-8", errors="replace")
     with pytest.raises(FileError):
         load(file)
+
+
+def test_what_a_job_asks_of_maintenance(tmp_path: Path) -> None:
+    """1. All keys. 2. A time without an offset, and a wait for an end that nobody knows, are refused."""
+    file = tmp_path / "job.toml"
+    table = "[maintenance]\nnotice_s = 60\ncheckpoint_wait_s = 5.5\nprotected_until = 2026-12-01T02:00:00+01:00\n"
+    file.write_text(SMALL + table + "expected_duration_s = 3600\nwait_for_end_s = 60\n")
+    assert load(file).contract == MaintenanceContract(
+        notice=Duration(MINUTE),
+        checkpoint_wait=Duration(5_500_000),
+        protected_until=Instant(1_796_086_800_000_000),
+        expected_duration=Duration(HOUR),
+        wait_for_end=Duration(MINUTE),
+    )
+    file.write_text(SMALL)
+    assert load(file).contract == MaintenanceContract()
+    (problem,) = problems(tmp_path, SMALL + "[maintenance]\nprotected_until = 2026-12-01T02:00:00\n")
+    assert "without an offset" in problem
+    (problem,) = problems(tmp_path, SMALL + "[maintenance]\nwait_for_end_s = 5\n")
+    assert "nobody knows when it ends" in problem

@@ -362,3 +362,18 @@ def test_a_crash_at_any_write_loses_and_doubles_nothing(tmp_path: Path, crash_at
     assert house.runtime.engine.snapshot() == house.replayed()
     house.runtime.reload()
     assert house.runtime.engine.snapshot() == house.replayed()
+
+
+def test_several_events_are_applied_or_none(house: House) -> None:
+    """1. Something is staged. 2. Of two events that belong together the second is impossible. 3. Neither is left, what
+    was staged before is, and the log gets just that."""
+    house.register()
+    before = house.runtime.engine.index
+    house.runtime.stage(TimePassed(at=house.runtime.now()))
+    bad = EffectEnded(at=house.runtime.now(), host=N1, effect=EffectId("e999.1"), outcome="done")
+    with pytest.raises(EventRefused):
+        house.runtime.stage_all(lambda: (TimePassed(at=house.runtime.now()), bad))
+    assert house.runtime.engine.index == before + 1
+    house.runtime.store()
+    house.runtime.publish()
+    assert [entry.index for entry in house.runtime.read(before + 1, 10)] == [before + 1]
