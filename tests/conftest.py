@@ -1,8 +1,15 @@
-"""Rules for the whole run: where CI is set, a skipped test is a failure, since CI can install all that tests need."""
+"""Rules for the whole run: where CI is set, a skipped test is a failure, since CI can install all that tests need; and
+properties are tried on the same examples every time, however slow the machine is."""
 
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("repeatable")
 
 _skipped: list[str] = []
 

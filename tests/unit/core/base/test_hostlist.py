@@ -1,6 +1,5 @@
 """Host lists: what is read, what is refused, and that folding loses nothing."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -231,13 +230,7 @@ def test_text_in_the_letters_of_the_grammar_is_read_or_refused(text: str) -> Non
     read_or_refuse(text)
 
 
-def test_a_fleet_folds_in_milliseconds() -> None:
-    """1. 6,144 hosts fold in 20 ms on an idle machine; the limit here leaves room for a loaded one."""
+def test_a_fleet_folds_into_a_line() -> None:
+    """1. 6,144 hosts of two clusters. 2. They are one short line."""
     hosts = [f"{cluster}-r{rack:04}-h{slot}" for cluster in ("roce", "ib") for rack in range(1536) for slot in (1, 2)]
-    spent = []
-    for _ in range(5):
-        start = time.perf_counter()
-        text = fold(hosts)
-        spent.append(time.perf_counter() - start)
-    assert text == "ib-r[0000-1535]-h[1-2],roce-r[0000-1535]-h[1-2]"
-    assert min(spent) < 0.1
+    assert fold(hosts) == "ib-r[0000-1535]-h[1-2],roce-r[0000-1535]-h[1-2]"

