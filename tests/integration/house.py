@@ -55,7 +55,8 @@ ENDED = ("finished", "failed", "cancelled")
 _FLEET = """
 schema = "trainmaster.fleet/v1"
 name = "house"
-{catalogue}
+{top}
+
 [[cluster]]
 name = "desk"
 fabric = "loopback"
@@ -68,6 +69,8 @@ platform = "laptop"
 heartbeat_s = 0.5
 reboot_s = {reboot_s}
 """
+Prepare = Callable[[Path, tuple[HostId, ...]], str]
+"""Puts things into the state directory before the hosts boot; what it returns is added to the fleet file's top."""
 
 
 def wait(what: str, look: Callable[[], T | None], timeout_s: float = PATIENCE_S, every_s: float = 0.01) -> T:
@@ -102,6 +105,11 @@ class House:
         self.gate = self.state / f"gate-{self._names + 1}"
         return ("python", str(SCRIPTS / "held.py"), str(self.gate), str(at), *training(steps, pace_s)[3:])
 
+    def slow(self, steps: int, pace_s: float) -> tuple[str, ...]:
+        """Command of a training that takes so long for each step until `open_gate`."""
+        self.gate = self.state / f"gate-{self._names + 1}"
+        return ("python", str(SCRIPTS / "slow.py"), str(self.gate), str(pace_s), *training(steps, 0.0)[3:])
+
     def open_gate(self) -> None:
         self.gate.touch()
 
@@ -123,7 +131,10 @@ class House:
                 time.sleep(0.02)
 
     def change(self, path: str, body: Value) -> ChangeReport:
-        return self._client().post(path, body, ChangeReport)
+        return self.post(path, body, ChangeReport)
+
+    def post(self, path: str, body: Value, kind: type[V]) -> V:
+        return self._client().post(path, body, kind)
 
     def detail(self, name: str) -> JobDetail:
         return self.get(f"/v1/jobs/{name}", JobDetail)
@@ -324,12 +335,13 @@ def away_s(detail: JobDetail) -> list[float]:
 
 
 @contextmanager
-def running(hosts: int = 4, reboot_s: float = 0.5, catalogue: Path | None = None) -> Iterator[House]:
+def running(hosts: int = 4, reboot_s: float = 0.5, prepare: Prepare | None = None) -> Iterator[House]:
     """A fleet that is up. Afterwards nothing of it is left."""
     state = Path(tempfile.mkdtemp(prefix="trainmaster-house-"))
     fleet_file = state / "fleet.toml"
-    named = f'catalogue = "{catalogue}"\n' if catalogue is not None else ""
-    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s, catalogue=named))
+    names = tuple(HostId(f"h{number}") for number in range(1, hosts + 1))
+    top = prepare(state, names) if prepare is not None else ""
+    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s, top=top))
     house = House(state, fleet_file)
     try:
         plan = local.up(state, fleet_file, lambda _: None)

@@ -172,3 +172,29 @@ def test_crash_half_way_and_again(installer: Installer, monkeypatch: pytest.Monk
     assert installer("install", "tool", "2.0")[0] == 0
     assert installer("show", "tool") == (0, "2.0")
     assert installer("rollback", "tool")[1] == "tool is back at 1.0"
+
+
+def test_restore_may_be_repeated(installer: Installer) -> None:
+    """1. A host had 1.0 and got 2.0: back to 1.0, twice. 2. A host had none: to none, twice. 3. After one that lied,
+    and one that waits for a boot, it stays at 1.0."""
+    installer("install", "tool", "1.0")
+    installer("install", "tool", "2.0")
+    assert installer("restore", "tool", "1.0") == installer("restore", "tool", "1.0") == (0, "tool 1.0 is installed")
+    assert installer("show", "tool") == (0, "1.0")
+    for behaviour in ("lie", "needs-reboot"):
+        installer.pack("3.0", behaviour)
+        assert installer("install", "tool", "3.0")[0] == 0
+        assert installer("restore", "tool", "1.0")[0] == 0
+        assert (installer("show", "tool"), installer.components.linked("tool", "next")) == ((0, "1.0"), None)
+    assert installer("restore", "tool", "") == installer("restore", "tool", "") == (0, "tool is removed")
+    assert installer("show", "tool")[0] == 1
+
+
+def test_bad_behaviour_on_some_hosts(installer: Installer) -> None:
+    """1. A package lies on h7 only: here it is installed. 2. It lies on a host of this name: here it is not."""
+    installer("install", "tool", "1.0")
+    pack = ("pack", str(installer.source), "tool")
+    assert installer(*pack, "2.0", "--behaviour", "lie", "--on", "h7")[0] == 0
+    assert (installer("install", "tool", "2.0")[0], installer("show", "tool")) == (0, (0, "2.0"))
+    assert installer(*pack, "3.0", "--behaviour", "lie", "--on", "h7,host")[0] == 0
+    assert (installer("install", "tool", "3.0")[0], installer("show", "tool")) == (0, (0, "2.0"))

@@ -1,16 +1,19 @@
 """The installer of components that are file trees; operations run it as a step.
 
-    python -m trainmaster.live.agent.component pack DIR NAME VERSION [--behaviour WORD] [--seconds N]
+    python -m trainmaster.live.agent.component pack DIR NAME VERSION [--behaviour WORD] [--seconds N] [--on HOST,...]
     python -m trainmaster.live.agent.component install NAME VERSION
     python -m trainmaster.live.agent.component show NAME            prints the version; the observation of an operation
+    python -m trainmaster.live.agent.component restore NAME VERSION  back to it; empty: to none; undoes an install
     python -m trainmaster.live.agent.component rollback NAME
     python -m trainmaster.live.agent.component remove NAME
 
-An undo step is `install NAME {previous}`, which may be repeated, rather than `rollback`, which may not.
+An undo step is `restore NAME {previous}`, which may be repeated, rather than `rollback`, which may not, and which after
+an installer that changed nothing would take the good version away.
 
 It works in the directory of the host (TRAINMASTER_HOST_DIR) and takes packages from TRAINMASTER_PACKAGES; both are in
 the environment of every step. A package may be told to behave badly, so that tests and demonstrations have an installer
-that fails (after half of the files), hangs, lies (exit code 0, and nothing changed), is slow, or needs a boot.
+that fails (after half of the files), hangs, lies (exit code 0, and nothing changed), is slow, or needs a boot; on all
+hosts or on some, by the name of their directory (which in a local fleet is the name of the host).
 
 Exit codes: 0 done; 1 it could not be done, or there is no sound version to show; 2 wrong usage; 3 the installer of the
 package failed; 4 no such package.
@@ -47,6 +50,8 @@ def install(name: str, version: str) -> str:
     source, manifest = package(_directory(PACKAGES), name, version)
     components = _components()
     with components.changing(name):
+        if manifest.on and components.root.parent.name not in manifest.on:
+            manifest = manifest.but(behaviour="")
         _behave(components, name, source, manifest)
         if manifest.behaviour == "lie":
             return f"{name} {version} is installed"
@@ -56,6 +61,14 @@ def install(name: str, version: str) -> str:
             return f"{name} {version} takes effect with the next boot"
         components.switch(name, version)
         return f"{name} {version} is installed"
+
+
+def restore(name: str, version: str) -> str:
+    """As `install`; without a version there was none, so it is removed. Raises `PackageError` or `OSError`."""
+    if version:
+        return install(name, version)
+    _components().remove(name)
+    return f"{name} is removed"
 
 
 def _behave(components: Components, name: str, source: Path, manifest: Manifest) -> None:
@@ -74,10 +87,13 @@ def _do(asked: argparse.Namespace) -> str:
     match asked.verb:
         case "pack":
             packages = _directory(PACKAGES)
-            place = pack(asked.directory, packages, asked.name, asked.version, asked.behaviour, asked.seconds)
+            on = tuple(host for host in asked.on.split(",") if host)
+            place = pack(asked.directory, packages, asked.name, asked.version, asked.behaviour, asked.seconds, on)
             return f"{place} is packed"
         case "install":
             return install(asked.name, asked.version)
+        case "restore":
+            return restore(asked.name, asked.version)
         case "show":
             return _components().version(asked.name)
         case "rollback":
@@ -88,15 +104,19 @@ def _do(asked: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="component", description="Installs components that are file trees.")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="pack | install | show | rollback | remove")
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="pack | install | restore | show | rollback | remove"
+    )
     packing = verbs.add_parser("pack", help="make a package of a directory")
     packing.add_argument("directory", type=Path)
     installing = verbs.add_parser("install", help="make a version the current one")
-    for verb in (packing, installing):
+    restoring = verbs.add_parser("restore", help="go back to a version, or to none")
+    for verb in (packing, installing, restoring):
         verb.add_argument("name")
         verb.add_argument("version")
     packing.add_argument("--behaviour", choices=get_args(Behaviour), default="", help="how its installer behaves")
     packing.add_argument("--seconds", type=float, default=0.0, help="how long a slow one takes")
+    packing.add_argument("--on", default="", metavar="HOST,...", help="hosts where it behaves so; empty: all")
     for word, what in (
         ("show", "print the current version, if its files are sound"),
         ("rollback", "go back to the version before"),

@@ -54,6 +54,8 @@ class Manifest(Value):
     behaviour: Behaviour = ""
     seconds: float = 0.0
     """Of a slow one."""
+    on: tuple[str, ...] = ()
+    """Hosts where it behaves so; empty: all."""
     files: dict[str, str]
     """SHA-256 by path, relative to the tree."""
 
@@ -85,7 +87,15 @@ def _digest(path: Path) -> str:
 # --- packages ---
 
 
-def pack(source: Path, packages: Path, name: str, version: str, behaviour: Behaviour, seconds: float) -> Path:
+def pack(
+    source: Path,
+    packages: Path,
+    name: str,
+    version: str,
+    behaviour: Behaviour,
+    seconds: float,
+    on: tuple[str, ...] = (),
+) -> Path:
     """Makes a package of the files under `source`; replaces one of the same version. Raises `PackageError`."""
     check_name(name, "component")
     check_name(version, "version")
@@ -98,7 +108,7 @@ def pack(source: Path, packages: Path, name: str, version: str, behaviour: Behav
     (beside / "files" / VERSION_FILE).write_text(f"{version}\n")
     found = sorted(path for path in (beside / "files").rglob("*") if path.is_file())
     files = {path.relative_to(beside / "files").as_posix(): _digest(path) for path in found}
-    manifest = Manifest(name=name, version=version, behaviour=behaviour, seconds=seconds, files=files)
+    manifest = Manifest(name=name, version=version, behaviour=behaviour, seconds=seconds, on=on, files=files)
     write_whole(beside / MANIFEST, encode(manifest))
     _put(beside, place)
     return place
