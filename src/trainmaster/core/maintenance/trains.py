@@ -114,8 +114,9 @@ def serve(step: Step) -> None:
 def _begin(step: Step, train: Train) -> Reason | None:
     """The stop at the next domain, or why it can't begin."""
     domain = train.spec.domains[train.next_domain]
-    units = tuple(dict.fromkeys((*domain, *list(train.carried)[: len(domain)])))
-    due, left_out = due_at_stop(step, train, units)
+    carried = tuple(unit for unit in list(train.carried)[: len(domain)] if unit not in domain)
+    units = (*domain, *carried)
+    due, left_out = due_at_stop(step, train, domain, carried)
     leaving = leaving_of(step, due)
     if leaving and step.derived.planner.ledger.check(leaving) is not None:
         # Those carried over come on top of the domain: without them it may do.
@@ -132,13 +133,13 @@ def _begin(step: Step, train: Train) -> Reason | None:
 
 
 def due_at_stop(
-    step: Step, train: Train, units: tuple[HostId, ...]
+    step: Step, train: Train, domain: tuple[HostId, ...], carried: tuple[HostId, ...] = ()
 ) -> tuple[dict[HostId, list[Due]], dict[HostId, Reason]]:
     """What is due by unit, and the units that can't take part now, with why."""
     due: dict[HostId, list[Due]] = {}
     left_out: dict[HostId, Reason] = {}
     train.held_back = {}
-    for unit in units:
+    for unit in (*domain, *carried):
         host = step.state.hosts[unit]
         if host.state in (HostState.EXPECTED, HostState.OUT_FAILED):
             sentence = f"{unit} is {host.state.value}: {host.reason.sentence}"
@@ -150,11 +151,25 @@ def due_at_stop(
         if rows:
             due[unit] = rows
     if not train.spec.emergency:
-        told = train.spec.evict_after is not None
-        for unit, reason in contract.refusals(step, leaving_of(step, due), told=told).items():
+        for unit, reason in _refused(step, train, leaving_of(step, due), domain).items():
             left_out[unit] = reason
             del due[unit]
     return due, left_out
+
+
+def _refused(step: Step, train: Train, leaving: tuple[HostId, ...], domain: tuple[HostId, ...]) -> dict[HostId, Reason]:
+    """Units whose jobs do not let them go. Those carried over come on top, one by one: asked for together with the
+    domain they would keep it from leaving as well, and one unit that was missed would spoil all stops that follow."""
+    told = train.spec.evict_after is not None
+    refused = contract.refusals(step, [unit for unit in leaving if unit in domain], told=told)
+    accepted = [unit for unit in leaving if unit in domain and unit not in refused]
+    for unit in (unit for unit in leaving if unit not in domain):
+        found = contract.refusals(step, (*accepted, unit), told=told)
+        if found:
+            refused[unit] = found.get(unit) or next(iter(found.values()))
+        else:
+            accepted.append(unit)
+    return refused
 
 
 def leaving_of(step: Step, due: dict[HostId, list[Due]]) -> tuple[HostId, ...]:

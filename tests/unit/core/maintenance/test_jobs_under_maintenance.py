@@ -10,10 +10,12 @@ from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, Reser
 from trainmaster.core.events import (
     CatalogueDeclared,
     CheckpointPublished,
+    DrainRequested,
     EffectsEnded,
     EpochPhase,
     GangUpgradeRequested,
     JobSubmitted,
+    ResumeRequested,
     TrainDeclared,
     VersionTargeted,
     WorkersExited,
@@ -100,6 +102,23 @@ class JobWorld(PlannerWorld):
 
     def target(self, name: str, version: str = "2") -> None:
         self.submit(VersionTargeted(at=self.now, component=ComponentName(name), version=version, by=ME))
+
+
+def test_a_missed_host_does_not_spoil_the_stops_that_follow() -> None:
+    """1. The only spare is drained by a person, so the first host is not let go and is carried over. 2. The spare is
+    back. 3. The stops that follow have their hosts, whether or not there is a second place for the one that was missed.
+    """
+    world = JobWorld(hosts=4, maintenance=4)
+    job = world.run(hosts=3, spares=1)
+    (spare,) = world.attempt(job).spares
+    world.submit(DrainRequested(at=world.now, hosts=(spare,), by=ME, reason="a look inside"))
+    world.target("nic")
+    world.train(1)
+    train = world.engine.state.maintenance.trains[TrainName("main")]
+    assert [reason.token for reason in train.carried.values()] == [Token.NO_REPLACEMENT]
+    world.submit(ResumeRequested(at=world.now, hosts=(spare,), by=ME, reason="all is well"))
+    world.pass_time(6 * HOUR - 2 * MINUTE)
+    assert set(train.visited_at) >= set(world.names[1:])
 
 
 def test_a_job_rides_through_a_whole_train() -> None:
