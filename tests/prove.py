@@ -21,6 +21,7 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
     "twin_rollouts": ({"TRAINMASTER_TWIN_ROLLOUTS": "200"}, ["tests/twin/test_rollouts.py"]),
+    "domain_cost": ({"TRAINMASTER_DOMAIN_SEEDS": "5"}, ["tests/twin/test_domain_cost.py"]),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],

@@ -27,10 +27,10 @@ from trainmaster.core.maintenance.domain_size import (
 )
 from trainmaster.core.maintenance.domains import build
 from trainmaster.core.words import count_text
-from trainmaster.twin.domain_size import SimulatedSize, simulate
+from trainmaster.twin.domain_cost import LivedSize, free_hosts, live_through
 
-_EVENT_LIMIT: Final = 3_000_000
-"""Stops and hits that the twin lives through in one call: some 30 seconds."""
+_HOST_LIMIT: Final = 1_000_000
+"""Hosts times seeds times sizes that the twin lives through in one call: some twelve minutes."""
 _JOB: Final = re.compile(r"([0-9]{1,7})(?:[x×]([0-9]{1,7}))?")
 _DECIDED: Final = {
     "cost": "",
@@ -45,7 +45,7 @@ class SizeRow(Value):
     cost: SizeCost
     stops_a_day: float
     best: bool
-    simulated: SimulatedSize | None
+    simulated: LivedSize | None
     """None: the twin was not asked."""
 
 
@@ -85,8 +85,8 @@ class JobType(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
 @click.option("--stop", type=DURATION, default="2h", show_default=True, help="How long a stop lasts, on average.")
 @click.option("--at-most", type=click.IntRange(1), metavar="N", help="Hosts that the buffer lets out at once.")
 @click.option("--rest", is_flag=True, help="The buffer works between stops; count the stops alone as held out.")
-@click.option("--twin", is_flag=True, help="Simulate the sizes too.")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=20, show_default=True, help="Seeds of the simulation.")
+@click.option("--twin", is_flag=True, help="Live through each size under the very planner, too.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Seeds of the twin.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw the curve.")
 @shows
 def domain_size(
@@ -158,16 +158,20 @@ def _units(hosts: int | None, fleet: Path | None, cluster: str | None) -> list[H
     return [unit for unit in spec.hosts if unit.cluster == (cluster or names[0]) and unit.kind == "compute"]
 
 
-def _simulated(model: SizeModel, costs: Sequence[SizeCost], seeds: int) -> list[SimulatedSize]:
-    events = seeds * sum(each.stops + each.hits for each in costs)
-    if events > _EVENT_LIMIT:
-        why = f"that would be {events:,.0f} stops and interruptions; the limit is {_EVENT_LIMIT:,}"
+def _simulated(model: SizeModel, costs: Sequence[SizeCost], seeds: int) -> list[LivedSize]:
+    lived = seeds * len(costs) * model.hosts
+    if lived > _HOST_LIMIT:
+        why = f"that would be {lived:,} hosts over all sizes and seeds; the limit is {_HOST_LIMIT:,}"
         raise WrongUsage("too much to simulate", why, "use fewer --seeds, or leave out --twin")
-    return simulate([each.size for each in costs], range(1, seeds + 1), model)
+    largest = max(each.size for each in costs)
+    if largest > free_hosts(model):
+        why = f"a stop moves jobs to free hosts; {free_hosts(model):,} are free, and the largest domain has {largest:,}"
+        raise WrongUsage("the twin cannot move the jobs", why, "take fewer or smaller jobs, or leave out --twin")
+    return live_through([each.size for each in costs], range(1, seeds + 1), model)
 
 
 def _show(
-    model: SizeModel, found: BestSize, costs: Sequence[SizeCost], simulated: Sequence[SimulatedSize], output: Output
+    model: SizeModel, found: BestSize, costs: Sequence[SizeCost], simulated: Sequence[LivedSize], output: Output
 ) -> None:
     days = model.cycle / (24 * HOUR)
     rows = [

@@ -13,7 +13,7 @@ from trainmaster.cli.output import duration_text
 from trainmaster.core.base.time import HOUR
 from trainmaster.core.maintenance.domain_size import BestSize, SizeCost, SizeModel, cost, sizes_around
 from trainmaster.core.words import count_text
-from trainmaster.twin.domain_size import SimulatedSize
+from trainmaster.twin.domain_cost import LivedSize
 
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 92, 76, 118, 68
@@ -41,7 +41,7 @@ class _Scale:
         return HEIGHT - BOTTOM - host_h / self.top * (HEIGHT - TOP - BOTTOM)
 
 
-def svg(model: SizeModel, found: BestSize, simulated: Sequence[SimulatedSize]) -> str:
+def svg(model: SizeModel, found: BestSize, simulated: Sequence[LivedSize]) -> str:
     """The whole picture; without simulated sizes it has the closed form alone."""
     costs = [cost(model, size) for size in sizes_around(model, found.cost.size, REACH, 161)]
     highest = max([each.total_host_h for each in costs] + [each.high_host_h for each in simulated])
@@ -165,7 +165,7 @@ def _best(model: SizeModel, found: BestSize, scale: _Scale) -> list[str]:
     return marks
 
 
-def _range(each: SimulatedSize, scale: _Scale) -> Iterator[str]:
+def _range(each: LivedSize, scale: _Scale) -> Iterator[str]:
     """The mean as a dot, the range of the seeds as a bar."""
     x, low, high = scale.x(each.size), scale.y(each.low_host_h), scale.y(each.high_host_h)
     style = f'stroke="{SIMULATED}" stroke-width="1.3"'
@@ -176,7 +176,7 @@ def _range(each: SimulatedSize, scale: _Scale) -> Iterator[str]:
     yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="white" {style}>{title}</circle>'
 
 
-def _legend(simulated: Sequence[SimulatedSize]) -> list[str]:
+def _legend(simulated: Sequence[LivedSize]) -> list[str]:
     words = [(TOTAL, "total (closed form)"), (INTERRUPTED, "interruptions"), (HELD, "capacity held out")]
     marks, x, y = [], float(LEFT), 96.0
     for colour, word in words:

@@ -132,6 +132,22 @@ def _write(out: Path, report: "RunReport") -> None:
     say(f"written: {out / 'report.json'}, {out / 'capacity.svg'}")
 
 
+def _trains(report: "RunReport") -> list[tuple[str, str]]:
+    """A row for each train, rollout and released component."""
+    rows = []
+    for name, train in report.trains.items():
+        cycles = [f"{one.visited} of {one.units} visited" for one in train.cycles[-3:]]
+        waits = "".join(f"; waited {hours:,.1f} h for {token}" for token, hours in train.waited_h.items())
+        rows.append((f"train {name}", f"{train.state}, {train.stops} stops; last cycles: {', '.join(cycles)}{waits}"))
+    for name, one in report.rollouts.items():
+        told = f"{one.state} in stage {one.stage} of {one.stages} after {one.hours / 24:.1f} days"
+        rows.append((f"rollout {name}", f"{told}; tried on {one.tried} of {one.pool}; {one.reason}"))
+    for component, skew in report.versions.items():
+        counts = ", ".join(f"{version} on {count:,}" for version, count in skew.units.items())
+        rows.append((f"versions of {component}", f"{counts}; the oldest is {skew.oldest_h:,.0f} h behind"))
+    return rows
+
+
 def fields(report: "RunReport") -> list[Column]:
     """What a person sees; the whole report is in the other forms."""
     outcomes = ", ".join(f"{name} {count:,}" for name, count in sorted(report.operations_by_outcome.items()))
@@ -153,6 +169,7 @@ def fields(report: "RunReport") -> list[Column]:
         ("scopes", widths),
         ("disruptive", f"{report.disruptive:,}; wider than a unit: {report.wide:,}"),
         ("visits", f"{report.visits:,} on {report.hosts_visited:,} hosts; {report.hosts_missed:,} hosts had none"),
+        *_trains(report),
         ("waits", waits),
         ("failures", failures),
         ("stops of jobs", stops),

@@ -1,21 +1,21 @@
 """The cost of a domain size, lived through under the very engine: train, planner, ledger, placement and gangs.
 
 A cluster of one pod, all hosts alike. Gangs are placed by the engine, in an order of chance; domains are built by
-`domains.build` and begin at a host of chance, so that boundaries fall anywhere in a gang. In each cycle one update is due
-on every host. A stop drains its domain, gangs are handed over to free hosts after a save, the hosts are worked on and
-verified, and return.
+`domains.build` and begin at a host of chance, so that boundaries fall anywhere in a gang. In each cycle one update is
+due on every host. A stop drains its domain, gangs are handed over to free hosts after a save, the hosts are worked on
+and verified, and return.
 
     interruptions   hosts x the time in which a gang stands still for a stop of the train, as it really came about
-    held out        size x the time until the cycle was over, since the buffer is kept for so long: the ledger is given a
-                    maintenance buffer of just the size. With `rest`: the time in which hosts really were out
+    held out        size x the time until the cycle was over, since the buffer is kept for so long: the ledger is given
+                    a maintenance buffer of just the size. With `rest`: the time in which hosts really were out
 
 Paired seeds: the order of gangs, the first host and the durations of work on a host have streams of their own, so every
 size meets the same luck.
 
 Where it differs from the closed form. Hosts of a stop are worked on side by side and return one by one, so a stop lasts
-as long as its slowest host. Gangs move to free hosts, the first time to such as the train has yet to visit: one hit more
-a cycle, for one gang. And what waits for something costs more. Left out: failures (they hit whatever the size is), jobs
-that come and go. Gangs need free hosts to move to, as many as a domain has.
+as long as its slowest host. Gangs move to free hosts, the first time to such as the train has yet to visit: one hit
+more a cycle, for one gang (a hundredth of the cost for 3,072 hosts, a twentieth for 512). What waits costs more. Left
+out: failures (they hit whatever the size is), jobs that come and go. Gangs need as many free hosts as a domain has.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,6 @@ from trainmaster.core.maintenance.catalogue import Catalogue, Component, Kind, S
 from trainmaster.core.maintenance.domain_size import SizeModel
 from trainmaster.core.maintenance.domains import build
 from trainmaster.core.maintenance.train import Train, TrainSpec
-from trainmaster.twin.chance import Lognormal
 from trainmaster.twin.releases import BOARDING
 from trainmaster.twin.scenario import QUICK, START, Failures, JobClass, Scenario, spread
 from trainmaster.twin.world import World

@@ -21,7 +21,7 @@ which no size changes. Nothing rises then, and the largest domain that the buffe
 Stops follow one another, so n x S <= T; smaller domains do not fit into the cycle.
 
 Limits: L is the same for every gang and hit; stops do not last longer for larger domains; failures make no difference
-(they hit whatever the size is). `twin/domain_size.py` simulates the same cost with chance in stops and restarts.
+(they hit whatever the size is). `twin/domain_cost.py` lives through the same cycles under the engine.
 """
 
 import math
