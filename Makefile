@@ -9,7 +9,7 @@ NAME ?=
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test check prove bench docs clean
+.PHONY: setup demo demo-maintenance test check prove bench docs clean
 
 setup: $(STAMP)
 
@@ -21,6 +21,9 @@ $(STAMP):
 
 demo: setup
 	$(RUN) -m trainmaster demo --out build/demo
+
+demo-maintenance: setup
+	$(RUN) -m trainmaster demo --maintenance --out build/demo-maintenance
 
 test: setup
 	$(RUN) -m pytest

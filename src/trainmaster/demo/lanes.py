@@ -8,7 +8,11 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.engine import Engine
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.maintenance.visit import Visit
 from trainmaster.live.server.resources import LoggedEvent
+
+WORK = frozenset({"applying", "rebooting", "checking"})
+"""Phases of a visit in which something is done to a host."""
 
 
 class Stay(Value):
@@ -18,7 +22,8 @@ class Stay(Value):
     start: Instant
     end: Instant
     what: str
-    """member, spare, verifying, draining, out for maintenance, lost, ready, expected."""
+    """member, spare, verifying, draining, out for maintenance (or just what is done: applying, rebooting, checking),
+    lost, ready, expected."""
 
 
 class Lanes(Value):
@@ -37,7 +42,7 @@ def lanes(events: Iterable[LoggedEvent], job: JobId) -> Lanes:
         engine.handle(logged.event)
         at = engine.state.now
         for host in engine.state.hosts.values():
-            what = situation(host)
+            what = situation(host, engine.state.maintenance.visits.get(host.id))
             since, before = open_stays.get(host.id, (at, what))
             if what != before:
                 stays.append(Stay(host=host.id, start=since, end=at, what=before))
@@ -59,7 +64,9 @@ def lanes(events: Iterable[LoggedEvent], job: JobId) -> Lanes:
     )
 
 
-def situation(host: Host) -> str:
+def situation(host: Host, visit: Visit | None) -> str:
+    if host.state is HostState.OUT_PLANNED and visit is not None and visit.phase.value in WORK:
+        return visit.phase.value
     if host.state is HostState.READY and host.allocation is not None:
         return host.role if host.role in ("member", "spare") else "leaving"
     words = {

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from trainmaster.cli.client import Client, Place
@@ -18,28 +19,43 @@ from trainmaster.live.server.resources import JobDetail
 
 def run(out: Path, settings: Settings) -> int:
     """Plays the demo; 0 if every promise was kept. What an earlier demo left in `out` is replaced."""
+
+    def play(client: Client, narrator: Narrator, out: Path) -> tuple[str, list[str]]:
+        told = _play(client, narrator, out, settings)
+        return report.text(told), report.failures(told)
+
+    return stage(out, "five hosts come up on this machine", write_fleet, play)
+
+
+Play = Callable[[Client, Narrator, Path], tuple[str, list[str]]]
+"""Plays a story in a folder: the report in words, and the promises that were not kept."""
+
+
+def stage(out: Path, first: str, prepare: Callable[[Path], Path], play: Play) -> int:
+    """Brings the fleet of a demo up, plays it, and takes it down. `prepare` writes the files and names that of the
+    fleet. 0 if every promise was kept."""
     narrator = Narrator()
     out = out.resolve()
     _clear(out)
     state_dir = out / "state"
-    fleet = write_fleet(out)
-    narrator.say(f"five hosts come up on this machine; everything lies below {out}")
+    fleet = prepare(out)
+    narrator.say(f"{first}; everything lies below {out}")
     try:
         _trainmaster("up", str(fleet), "--state", str(state_dir))
-        told = _play(out, state_dir, settings, narrator)
+        token = state_dir / "tokens" / "operator.token"
+        client = Client(Place(url=_url(state_dir), origin=str(state_dir / "server.json"), token_file=str(token)))
+        text, broken = play(client, narrator, out)
     finally:
         _trainmaster("down", "--state", str(state_dir))
     narrator.say("everything is down again")
-    broken = report.failures(told)
-    sys.stdout.write(report.text(told))
+    sys.stdout.write(text)
     for promise in broken:
         sys.stdout.write(f"  NOT KEPT: {promise}\n")
     return 1 if broken else 0
 
 
-def _play(out: Path, state_dir: Path, settings: Settings, narrator: Narrator) -> report.Report:
-    token = state_dir / "tokens" / "operator.token"
-    client = Client(Place(url=_url(state_dir), origin=str(state_dir / "server.json"), token_file=str(token)))
+def _play(client: Client, narrator: Narrator, out: Path, settings: Settings) -> report.Report:
+    state_dir = out / "state"
     story = Story(client, narrator, state_dir, settings.steps)
     undisturbed = story.undisturbed(write_job(out, "undisturbed", settings))
     story.wait_for_hosts()

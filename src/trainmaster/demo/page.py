@@ -17,22 +17,31 @@ svg { max-width: 100%; height: auto } code { background: #f5f7f8; padding: 0 .25
 
 def html(report: Report, picture: str, broken: Sequence[str]) -> str:
     """The page. `broken`: promises that this run did not keep."""
-    verdict = f'<p class="bad">Not kept: {escape("; ".join(broken))}</p>' if broken else '<p class="good">All kept.</p>'
     parts = [
         "<h1>Trainmaster: a training job that survives a dead host and a planned drain</h1>",
-        verdict,
+        verdict(broken),
         picture,
         "<h2>Interruptions</h2>",
-        _table(("", "cause", "left", "joined", "steps lost", "seconds by phase"), _incidents(report)),
+        table(("", "cause", "left", "joined", "steps lost", "seconds by phase"), _incidents(report)),
         "<h2>Where the seconds went</h2>",
-        _table(("phase", "disturbed", "undisturbed"), _seconds(report)),
+        table(("phase", "disturbed", "undisturbed"), _seconds(report)),
         "<h2>Where things lie</h2>",
-        _table(("what", "where"), ((name, f"<code>{escape(place)}</code>") for name, place in report.where.items())),
+        table(("what", "where"), ((name, f"<code>{escape(place)}</code>") for name, place in report.where.items())),
     ]
+    return document(parts)
+
+
+def document(parts: Sequence[str]) -> str:
+    """The parts are HTML already."""
     head = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Trainmaster demo</title><style>{_STYLE}</style>'
     )
     return f"{head}<body>{''.join(parts)}</body></html>\n"
+
+
+def verdict(broken: Sequence[str]) -> str:
+    """Whether all promises were kept."""
+    return f'<p class="bad">Not kept: {escape("; ".join(broken))}</p>' if broken else '<p class="good">All kept.</p>'
 
 
 def _incidents(report: Report) -> Iterable[tuple[str, ...]]:
@@ -57,7 +66,7 @@ def _seconds(report: Report) -> Iterable[tuple[str, ...]]:
     yield ("<b>wall</b>", f"<b>{report.wall_s:.3f}</b>", f"<b>{report.wall_undisturbed_s:.3f}</b>")
 
 
-def _table(head: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
+def table(head: Sequence[str], rows: Iterable[tuple[str, ...]]) -> str:
     """Cells are HTML already."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)

@@ -58,8 +58,11 @@ def write_fleet(folder: Path) -> Path:
     return path
 
 
-def write_job(folder: Path, name: str, settings: Settings) -> Path:
+def write_job(folder: Path, name: str, settings: Settings, ends: Path | None = None) -> Path:
+    """`ends`: until this file appears, the job takes its time (see `paced.py`)."""
     command = ["python", "-m", "trainmaster.training.reference", "--steps", str(settings.steps)]
+    if ends is not None:
+        command = ["python", "-m", "trainmaster.demo.paced", str(ends), str(settings.steps)]
     command += ["--seed", str(settings.seed), *settings.trainer]
     path = folder / f"{name}.toml"
     path.write_text(

@@ -52,12 +52,12 @@ class Story:
 
     def undisturbed(self, job_file: Path) -> JobDetail:
         """Submits a job and watches it to its end."""
-        name = self._submit(job_file)
+        name = self.submit(job_file)
         return self._until(name, "the undisturbed run ends", lambda detail: detail.job.state == "finished")
 
     def disturbed(self, job_file: Path) -> tuple[JobDetail, Disturbances]:
         """Kills rank 0's host at about a third and drains another member at about two thirds."""
-        name = self._submit(job_file)
+        name = self.submit(job_file)
         third = self._steps // 3
         detail = self._until(name, f"step {third}", lambda detail: step_of(detail) >= third)
         victim = detail.job.hosts[0]
@@ -103,7 +103,8 @@ class Story:
                 return tuple(events)
             events += page.items
 
-    def _submit(self, job_file: Path) -> str:
+    def submit(self, job_file: Path) -> str:
+        """Its id."""
         spec = jobfile.load(job_file)
         report = self._client.post("/v1/jobs", JobSubmission(spec=spec), SubmitReport)
         assert report.job is not None

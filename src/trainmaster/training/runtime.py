@@ -96,6 +96,11 @@ class Session:
         """Whether the loop ended because the job was asked to yield."""
         return self._yielded
 
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked for something that is answered at the end of this step."""
+        return self._board.integer("request_number") > self._seen_request
+
     def restore(self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, global_batch: int = 0) -> int:
         """Loads the newest checkpoint that verifies and returns its step; 0 if there is none.
 
