@@ -7,6 +7,7 @@ requested in one event, hence every unit is drained once, and all hosts of a job
 
 from collections.abc import Iterator
 
+from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId, Owner, TrainName
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Duration, Instant, after, in_seconds
@@ -15,6 +16,7 @@ from trainmaster.core.maintenance import contract, gate
 from trainmaster.core.maintenance.catalogue import Priority, takes_capacity
 from trainmaster.core.maintenance.due import Due, due_on
 from trainmaster.core.maintenance.events import OperationSpec, TrainAborted, TrainDeclared, TrainPaused, TrainResumed
+from trainmaster.core.maintenance.ledger import Side
 from trainmaster.core.maintenance.operation import Operation, OperationState
 from trainmaster.core.maintenance.train import (
     PROOFS_KEPT,
@@ -114,6 +116,10 @@ def serve(step: Step) -> None:
 def _begin(step: Step, train: Train) -> Reason | None:
     """The stop at the next domain, or why it can't begin."""
     domain = train.spec.domains[train.next_domain]
+    coming = [unit for unit in domain if _is_coming(step, unit)]
+    if coming:
+        sentence = f"{fold(coming)} of its next domain have not been in service yet, and are expected to come"
+        return because(Token.HOSTS_EXPECTED, sentence, expected=len(coming))
     carried = tuple(unit for unit in list(train.carried)[: len(domain)] if unit not in domain)
     units = (*domain, *carried)
     due, left_out = due_at_stop(step, train, domain, carried)
@@ -130,6 +136,12 @@ def _begin(step: Step, train: Train) -> Reason | None:
         due = {}
     _open(step, train, units, due, left_out)
     return None
+
+
+def _is_coming(step: Step, unit: HostId) -> bool:
+    """New, and not given up: its agent has yet to register, or it is verified for the first time."""
+    ledger = step.derived.planner.ledger
+    return step.state.hosts[unit].state is not HostState.OUT_FAILED and ledger.side(unit) is Side.ABSENT
 
 
 def due_at_stop(

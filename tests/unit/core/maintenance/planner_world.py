@@ -69,7 +69,7 @@ CATALOGUE = Catalogue(
 class PlannerWorld:
     """Hosts h0 .. of one cluster, two to a rack, all ready. `answer` may be replaced to let steps fail or hang."""
 
-    def __init__(self, hosts: int = 4, maintenance: int = 2, failure: int = 2) -> None:
+    def __init__(self, hosts: int = 4, maintenance: int = 2, failure: int = 2, registered: bool = True) -> None:
         self.engine = Engine()
         self.now = Instant(1_000_000)
         self.boots: dict[str, int] = {}
@@ -96,7 +96,7 @@ class PlannerWorld:
         buffers = Buffers(maintenance=Share(hosts=maintenance), failure=Share(hosts=failure))
         policy = CapacityPolicy(books=(Book(name="c", cluster="c", buffers=buffers),))
         self.submit(CapacityDeclared(at=self.now, capacity=policy, by=ME))
-        for name in self.names:
+        for name in self.names if registered else ():
             self.register(name)
         self.done.clear()
 

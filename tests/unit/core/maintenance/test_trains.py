@@ -181,3 +181,17 @@ def test_stop_limit() -> None:
 
 
 SECONDS = 1_000_000
+
+
+def test_the_first_stop_waits_for_new_hosts() -> None:
+    """1. A train is declared before any agent has registered. 2. It waits and says for whom; nobody is carried over.
+    3. When they are there, the stop begins by itself."""
+    world = PlannerWorld(hosts=2, maintenance=2, registered=False)
+    target(world, "nic")
+    train = declare(world)
+    assert train.reason is not None
+    assert (train.reason.token, train.reason.numbers["expected"]) == (Token.HOSTS_EXPECTED, 2)
+    assert train.carried == {}
+    for name in world.names:
+        world.register(name)
+    assert versions(world, "nic") == ["2", "2"]
