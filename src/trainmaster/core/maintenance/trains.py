@@ -120,7 +120,7 @@ def _begin(step: Step, train: Train) -> Reason | None:
     if coming:
         sentence = f"{fold(coming)} of its next domain have not been in service yet, and are expected to come"
         return because(Token.HOSTS_EXPECTED, sentence, expected=len(coming))
-    carried = tuple(unit for unit in list(train.carried)[: len(domain)] if unit not in domain)
+    carried = _carried_along(step, train, domain)
     units = (*domain, *carried)
     due, left_out = due_at_stop(step, train, domain, carried)
     leaving = leaving_of(step, due)
@@ -136,6 +136,14 @@ def _begin(step: Step, train: Train) -> Reason | None:
         due = {}
     _open(step, train, units, due, left_out)
     return None
+
+
+def _carried_along(step: Step, train: Train, domain: tuple[HostId, ...]) -> tuple[HostId, ...]:
+    """Units that missed their stop and come along with this one, at most as many as it has itself; those first whose
+    last visit is longest ago."""
+    hosts = step.state.hosts
+    late = sorted(train.carried, key=lambda unit: (train.visited_at.get(unit, -1), hosts[unit].position))
+    return tuple(unit for unit in late[: len(domain)] if unit not in domain)
 
 
 def _is_coming(step: Step, unit: HostId) -> bool:
