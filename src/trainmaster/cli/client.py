@@ -117,6 +117,10 @@ class Client:
     def text(self, path: str, **query: str | int) -> str:
         return self._ask("GET", _with_query(path, query)).decode(errors="replace")
 
+    def raw(self, path: str) -> bytes:
+        """The bytes of an answer."""
+        return self._ask("GET", path)
+
     def post(self, path: str, body: Value, kind: type[T]) -> T:
         """Asks for a change, once."""
         return self._decoded(self._ask("POST", path, encode(body)), kind)

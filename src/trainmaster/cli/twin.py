@@ -5,12 +5,14 @@ import click
 from trainmaster.cli.options import Noun
 from trainmaster.cli.twin_replay import replay
 from trainmaster.cli.twin_run import run
+from trainmaster.cli.twin_what_if import what_if
 
 
 @click.group(
     cls=Noun,
     examples=[
         ("trainmaster twin run scenarios/two-clusters.toml", "a simulated day of two clusters"),
+        ("trainmaster twin what-if plan.json --days 7", "what a plan would do to the running fleet"),
         ("trainmaster twin replay run/log.sqlite", "does this version decide as the server did?"),
     ],
 )
@@ -20,3 +22,4 @@ def twin() -> None:
 
 twin.add_command(run)
 twin.add_command(replay)
+twin.add_command(what_if)

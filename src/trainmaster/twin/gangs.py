@@ -234,7 +234,8 @@ class Gangs:
         assert state in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED), (gang.job, state)
         self.jobs_ended[state.value] = self.jobs_ended.get(state.value, 0) + 1
         del self.by_job[gang.job]
-        self.world.kernel.after(QUICK, self._submit, gang.shape)
+        if gang.shape.count:  # of a job that was there before the world began, no other one follows
+            self.world.kernel.after(QUICK, self._submit, gang.shape)
 
     def host_died(self, host: HostId) -> None:
         """Peers of a dead host fail a moment later: their connections break."""
@@ -276,6 +277,17 @@ class Gangs:
                 failure=failure,
             )
         )
+
+    def under_way_gpu_us(self) -> tuple[int, int]:
+        """What gangs that train now have trained since they began, and saved: no stop has booked it yet."""
+        trained = saved = 0
+        for gang in self.by_job.values():
+            if gang.trains:
+                gpus = len(gang.hosts) * self.gpus
+                rounds, rest = divmod(self.world.kernel.now - gang.since, gang.shape.checkpoint_every + gang.shape.save)
+                trained += (rounds * gang.shape.checkpoint_every + min(rest, gang.shape.checkpoint_every)) * gpus
+                saved += (rounds * gang.shape.save + max(rest - gang.shape.checkpoint_every, 0)) * gpus
+        return trained, saved
 
     # --- checkpoints that somebody waits for
 

@@ -1,6 +1,7 @@
 """What a simulated run tells: figures for people and programs. All of it is simulated, and says so."""
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -11,6 +12,8 @@ from trainmaster.twin.report_trains import RolloutReport, SkewReport, TrainRepor
 
 if TYPE_CHECKING:
     from trainmaster.twin.run import Run
+
+K = TypeVar("K")
 
 
 class Clocks(Protocol):
@@ -43,6 +46,14 @@ class Cost(msgspec.Struct):
 
     events: int = 0
     ns: int = 0
+
+
+class Before(Value):
+    """What had happened when the run began, in a world that goes on from another one."""
+
+    counts: dict[str, int]
+    visited: dict[HostId, int]
+    requested: int
 
 
 class Sample(Value):
@@ -141,8 +152,11 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
     visited, missed = _visited(run)
     live = maintenance.operations.values()
     now = world.kernel.now
+    trained_us, saved_us = world.gangs.under_way_gpu_us()
+    lost_us = world.gangs.lost_gpu_us | {"save": world.gangs.lost_gpu_us.get("save", 0) + saved_us}
     events = sum(cost.events for cost in run.costs.values())
-    outcomes = operations_by_outcome(maintenance.counts)
+    counts = _since(maintenance.counts, run.before.counts)
+    outcomes = operations_by_outcome(counts)
     return RunReport(
         scenario=run.scenario.name,
         seed=run.scenario.seed,
@@ -153,10 +167,10 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
         events=events,
         us_per_event=round(cpu_s * 1e6 / max(events, 1), 2),
         events_by_type=_events(run),
-        operations_requested=maintenance.requested,
+        operations_requested=maintenance.requested - run.before.requested,
         operations_done=outcomes.get("done", 0),
         operations_by_outcome=outcomes,
-        operations_by_kind=operations_by_kind(maintenance.counts),
+        operations_by_kind=operations_by_kind(counts),
         operations_by_source=dict(world.requested_by),
         scope_widths=dict(requests.widths),
         disruptive=requests.requested["disruptive"],
@@ -175,7 +189,7 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
             whole_state_s=round(watcher.whole_s, 3) if watcher is not None else 0.0,
         ),
         hosts_visited=len(visited),
-        visits=sum(maintenance.visited.values()),
+        visits=sum(_since(maintenance.visited, run.before.visited).values()),
         hosts_missed=len(missed),
         trains=trains(world, run.train_waits),
         rollouts=rollouts(world),
@@ -184,8 +198,8 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
         jobs=world.gangs.jobs_ended | {"live": len(world.gangs.by_job)},
         interruptions=sums(world.gangs.interruptions),
         interruptions_by_job={job: row for job, row in world.gangs.interruptions.items() if row},
-        lost_gpu_s_by_cause={cause: lost // 1_000_000 for cause, lost in world.gangs.lost_gpu_us.items()},
-        trained_gpu_s=world.gangs.trained_gpu_us // 1_000_000,
+        lost_gpu_s_by_cause={cause: lost // 1_000_000 for cause, lost in lost_us.items() if lost},
+        trained_gpu_s=(world.gangs.trained_gpu_us + trained_us) // 1_000_000,
         waits_by_reason=_waits(run),
         samples=tuple(run.samples),
         log_hash=digest,
@@ -195,9 +209,14 @@ def make(run: "Run", wall_s: float, cpu_s: float, digest: str, peak_mib: int) ->
 def _visited(run: "Run") -> tuple[list[HostId], list[HostId]]:
     if run.scenario.trains:
         return last_cycles(run.world)
-    visits = run.world.engine.state.maintenance.visited
+    visits = _since(run.world.engine.state.maintenance.visited, run.before.visited)
     compute = [host.id for host in run.scenario.fleet.hosts if host.kind == "compute"]
     return [host for host in compute if visits.get(host)], [host for host in compute if not visits.get(host)]
+
+
+def _since(now: Mapping[K, int], before: Mapping[K, int]) -> dict[K, int]:
+    """What was added to counts."""
+    return {key: count - before.get(key, 0) for key, count in now.items() if count > before.get(key, 0)}
 
 
 def _events(run: "Run") -> dict[str, EventCost]:

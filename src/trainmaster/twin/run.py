@@ -12,9 +12,9 @@ from trainmaster.core.base.value import Value, encode
 from trainmaster.core.effects import AnyEffect
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.maintenance.train import TrainState
-from trainmaster.twin.report import Clocks, Cost, NoClocks, RunReport, Sample, make
+from trainmaster.twin.report import Before, Clocks, Cost, NoClocks, RunReport, Sample, make
 from trainmaster.twin.requests import Requests
-from trainmaster.twin.scenario import START, Scenario
+from trainmaster.twin.scenario import Scenario
 from trainmaster.twin.watch import Watcher
 from trainmaster.twin.world import World
 
@@ -41,11 +41,12 @@ class Run:
         options: Options = USUAL,
         clocks: Clocks | None = None,
         told: Callable[[float, "Run"], None] | None = None,
+        world: World | None = None,
     ) -> None:
-        """`told` is called now and then with the part that is done."""
+        """`told` is called now and then with the part that is done. `world`: one that was made of the scenario."""
         self.scenario, self.options, self.told = scenario, options, told
         self.clocks: Clocks = clocks or NoClocks()
-        self.world = World(scenario)
+        self.world = world or World(scenario)
         self.requests = Requests(self.world)
         self.watcher = Watcher(self.world, options.whole_every, self.clocks) if options.whole_every else None
         if self.watcher is not None:
@@ -57,7 +58,11 @@ class Run:
         """Hours in which a train stood, by its name and by what forbade its stop."""
         self._hash = blake2b(digest_size=16)
         self._gap = Duration(max(scenario.duration // SAMPLES, 1))
-        self._end = after(START, scenario.duration)
+        self._end = after(self.world.began, scenario.duration)
+        maintenance = self.world.engine.state.maintenance
+        self.before = Before(
+            counts=dict(maintenance.counts), visited=dict(maintenance.visited), requested=maintenance.requested
+        )
         self.attach()
 
     def run(self) -> RunReport:
@@ -74,7 +79,7 @@ class Run:
         return make(self, wall_s, cpu_s, digest, self.clocks.peak_mib())
 
     def simulated_s(self) -> float:
-        return in_seconds(self.world.kernel.now - START)
+        return in_seconds(self.world.kernel.now - self.world.began)
 
     def _sample(self, _: None) -> None:
         engine = self.world.engine
@@ -102,7 +107,7 @@ class Run:
             )
         )
         if self.told is not None:
-            self.told((self.world.kernel.now - START) / self.scenario.duration, self)
+            self.told((self.world.kernel.now - self.world.began) / self.scenario.duration, self)
         following = Instant(self.world.kernel.now + self._gap)
         if following <= self._end:
             self.world.kernel.at(following, self._sample, None)

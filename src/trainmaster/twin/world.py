@@ -65,11 +65,15 @@ class World:
     """One history. `watch(event, effects)` is called after every event."""
 
     def __init__(
-        self, scenario: Scenario, watch: Callable[[AnyEvent, tuple[AnyEffect, ...]], None] | None = None
+        self,
+        scenario: Scenario,
+        watch: Callable[[AnyEvent, tuple[AnyEffect, ...]], None] | None = None,
+        engine: Engine | None = None,
+        began: Instant = START,
     ) -> None:
-        self.scenario = scenario
-        self.kernel = Kernel(START)
-        self.engine = Engine()
+        self.scenario, self.began = scenario, began
+        self.kernel = Kernel(began)
+        self.engine = engine or Engine()
         self.watch = watch
         self.handle: Callable[[AnyEvent], tuple[AnyEffect, ...]] = self.engine.handle
         """May be replaced by one that measures."""
@@ -162,6 +166,13 @@ class World:
         assert isinstance(found, Scope), scope
         return self._index.scope_units(found)
 
+    def session_of(self, unit: Unit) -> SessionId:
+        """Of the agent of this boot."""
+        return SessionId(f"s{unit.boot}")
+
+    def boot_of(self, unit: Unit) -> BootId:
+        return BootId(f"b{unit.boot}")
+
     # --- what agents do
 
     def answer(self, effect: AnyEffect, outcome: Outcome = "done", detail: str = "") -> None:
@@ -253,8 +264,8 @@ class World:
             AgentRegistered(
                 at=self.kernel.now,
                 host=unit.id,
-                session=SessionId(f"s{unit.boot}"),
-                boot=BootId(f"b{unit.boot}"),
+                session=self.session_of(unit),
+                boot=self.boot_of(unit),
                 address=unit.id,
                 attempts=(),
                 versions=self.carried.told(unit),
@@ -288,8 +299,7 @@ class World:
         unit.up = False
         self.down.add(unit.id)
         unit.repaired = not by_reboot
-        session = SessionId(f"s{unit.boot}")
-        self.submit(AgentDisconnected(at=self.kernel.now, host=unit.id, session=session))
+        self.submit(AgentDisconnected(at=self.kernel.now, host=unit.id, session=self.session_of(unit)))
         self.gangs.host_died(unit.id)
         self.kernel.after(max(away, MINUTE), self._mended, unit)
 

@@ -40,7 +40,7 @@ class MaintenanceHouse:
         self.service, self.runtime = service, service.runtime
         self.hosts = [HostId(f"h{number}") for number in range(6)]
         self._tokens = tokens
-        self._http = httpx.AsyncClient(
+        self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=build(service, keys)), base_url="http://server.test"
         )
 
@@ -97,27 +97,27 @@ class MaintenanceHouse:
         return done
 
     async def get(self, path: str, kind: type[V], **query: str | int) -> V:
-        return self._answer(await self._http.get(path, params=query, headers=self._headers("viewer")), kind)
+        return self._answer(await self.http.get(path, params=query, headers=self.headers("viewer")), kind)
 
     async def post(self, path: str, body: Value, kind: type[V], role: str = "operator") -> V:
-        return self._answer(await self._http.post(path, content=encode(body), headers=self._headers(role)), kind)
+        return self._answer(await self.http.post(path, content=encode(body), headers=self.headers(role)), kind)
 
     async def refused(self, path: str, body: Value | bytes, role: str = "operator") -> tuple[int, Problem]:
         """The status and the problem of a request that is to be refused."""
         content = body if isinstance(body, bytes) else encode(body)
-        answer = await self._http.post(path, content=content, headers=self._headers(role))
+        answer = await self.http.post(path, content=content, headers=self.headers(role))
         assert answer.status_code >= 400, answer.text
         return answer.status_code, decode(answer.content, Problem)
 
     async def missing(self, path: str) -> tuple[int, str]:
-        answer = await self._http.get(path, headers=self._headers("viewer"))
+        answer = await self.http.get(path, headers=self.headers("viewer"))
         return answer.status_code, str(decode(answer.content, Problem).reason.token)
 
     def _answer(self, answer: httpx.Response, kind: type[V]) -> V:
         assert answer.status_code == 200, answer.text
         return decode(answer.content, kind)
 
-    def _headers(self, role: str) -> dict[str, str]:
+    def headers(self, role: str) -> dict[str, str]:
         token = (self._tokens / f"{role}.token").read_text().strip()
         return {"Authorization": f"Bearer {token}", "Trainmaster-User": "kim"}
 
@@ -139,7 +139,7 @@ def during(directory: Path, act: Callable[[MaintenanceHouse], Awaitable[None]]) 
         finally:
             service.stop()
             await running
-            await house._http.aclose()
+            await house.http.aclose()
             log.close()
 
     asyncio.run(run())

@@ -311,7 +311,7 @@ async def declare_rollout(call: Call) -> RolloutReport:
     def decide(runtime: Runtime) -> RolloutReport:
         step = runtime.engine.glance(now)
         name = RolloutId(f"rollout-{len(step.state.maintenance.rollouts) + 1}")
-        spec = _rollout_spec(step, body)
+        spec = rollout_spec(step, body)
         plan = plan_rollout(step, name, spec, seed)
         if isinstance(plan, Reason):
             raise refusal_of(plan)
@@ -325,7 +325,8 @@ async def declare_rollout(call: Call) -> RolloutReport:
     return await call.service.command(decide)
 
 
-def _rollout_spec(step: Step, body: RolloutRequest) -> RolloutSpec:
+def rollout_spec(step: Step, body: RolloutRequest) -> RolloutSpec:
+    """What is asked for, for these hosts. Raises `Refusal`."""
     for key in ("soak_s", "stage_limit_s"):
         if not 0 <= getattr(body, key) <= 366 * 86_400.0:
             raise Refusal(400, Token.BAD_REQUEST, f"{key} must be 0 to a year")

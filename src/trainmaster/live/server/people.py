@@ -166,6 +166,14 @@ async def job_logs(call: Call) -> Response:
     return Response(text, media_type="text/plain; charset=utf-8")
 
 
+async def snapshot(call: Call) -> Response:
+    """The bytes of the engine's state, which equals the log at this moment. An operator's, since the state has the
+    environment of jobs in it."""
+    async with call.service.settled() as runtime:
+        state = runtime.engine.snapshot()
+    return Response(state, media_type="application/json")
+
+
 async def events(call: Call) -> Events:
     query: EventsQuery = call.query
     async with call.service.settled() as runtime:
@@ -296,6 +304,14 @@ ROUTES = (
         query=LogsQuery,
         answer="text/plain",
         errors=(404, 504),
+    ),
+    Route(
+        method="GET",
+        path="/v1/snapshot",
+        access="operator",
+        summary="The whole state as canonical JSON, of the same version only: what simulations begin with",
+        handle=snapshot,
+        answer="application/json",
     ),
     Route(
         method="GET",

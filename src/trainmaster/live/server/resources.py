@@ -13,6 +13,7 @@
     GET  /v1/jobs/J                                  JobDetail    (J: id, or the name of the newest job of that name)
     GET  /v1/jobs/J/logs                             text/plain   ?rank=0&epoch=0&lines=100
     POST /v1/jobs/J/cancel | requeue                 JobChange    -> ChangeReport
+    GET  /v1/snapshot                                the state of the engine, canonical bytes; for operators
     GET  /v1/events                                  Events       ?since=INDEX&limit=N
     .    /v1/maintenance, operations, trains, ...    see `maintenance_resources.py`
     GET  /v1/watch                                   server-sent events: `event: log` (data: LoggedEvent, id: index) and
