@@ -105,10 +105,10 @@ class House:
         self.gate = self.state / f"gate-{self._names + 1}"
         return ("python", str(SCRIPTS / "held.py"), str(self.gate), str(at), *training(steps, pace_s)[3:])
 
-    def slow(self, steps: int, pace_s: float) -> tuple[str, ...]:
-        """Command of a training that takes so long for each step until `open_gate`."""
+    def slow(self, steps: int) -> tuple[str, ...]:
+        """Command of a training that takes its time until `open_gate`, the more the nearer it comes to its end."""
         self.gate = self.state / f"gate-{self._names + 1}"
-        return ("python", str(SCRIPTS / "slow.py"), str(self.gate), str(pace_s), *training(steps, 0.0)[3:])
+        return ("python", "-m", "trainmaster.demo.paced", str(self.gate), str(steps), *training(steps, 0.0)[3:])
 
     def open_gate(self) -> None:
         self.gate.touch()

@@ -68,6 +68,9 @@ class Told(Value):
 
 
 class MaintStory(Story):
+    patience_s = 900.0
+    """A round of the train takes a minute, and many on a machine that has other things to do."""
+
     def __init__(self, client: Client, narrator: Narrator, state_dir: Path, steps: int) -> None:
         super().__init__(client, narrator, state_dir, steps)
         self._phases: dict[HostId, str] = {}

@@ -46,6 +46,8 @@ class Disturbances(Value):
 
 
 class Story:
+    patience_s = PATIENCE_S
+
     def __init__(self, client: Client, narrator: Narrator, state_dir: Path, steps: int) -> None:
         self._client, self._narrator, self._state_dir, self._steps = client, narrator, state_dir, steps
         self._next_event = 1
@@ -112,7 +114,7 @@ class Story:
         return report.job
 
     def _until(self, job: str, what: str, reached: Callable[[JobDetail], bool]) -> JobDetail:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while True:
             detail = self._client.get(f"/v1/jobs/{job}", JobDetail)
             self._tell_events()
