@@ -57,6 +57,7 @@ failure_factor = 3.0           # and how many times as often loaded units fail t
 Trains are the `[[train]]` tables of a fleet file (`live/trainfile.py`), except that one without a mode acts.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainmaster.core.base.ids import ComponentName
@@ -70,9 +71,11 @@ from trainmaster.twin.scenario import DAY, USUAL_WEIGHT, Failures, JobClass, Ope
 _FAR_S = 30 * 86_400.0
 
 
-def load(file: Path) -> Scenario:
-    """Reads a scenario. Raises `trainmaster.live.tomlfile.FileError` with all problems."""
+def load(file: Path, changes: Sequence[str] = ()) -> Scenario:
+    """Reads a scenario; `changes` (KEY=VALUE) stand in place of what the file says. Raises
+    `trainmaster.live.tomlfile.FileError` with all problems."""
     document = Document(file, "scenario")
+    document.change(changes)
     root = document.root
     found = fleetfile.read(document)
     if not root.has("twin"):

@@ -3,6 +3,7 @@
 import click
 
 from trainmaster.cli.options import Noun
+from trainmaster.cli.twin_compare import compare
 from trainmaster.cli.twin_replay import replay
 from trainmaster.cli.twin_run import run
 from trainmaster.cli.twin_what_if import what_if
@@ -21,5 +22,6 @@ def twin() -> None:
 
 
 twin.add_command(run)
+twin.add_command(compare)
 twin.add_command(replay)
 twin.add_command(what_if)

@@ -61,6 +61,32 @@ class Document:
             problem = FileProblem(line=line, key="", reason=f"this is not TOML: {reason}", fix="see https://toml.io")
             raise FileError(file, kind, [problem]) from error
 
+    def change(self, words: Iterable[str]) -> None:
+        """Puts other values in place of those of the file, before anything is read: `twin.job[2].hosts=64`, with keys
+        as problems name them, and values as in TOML. Raises `FileError`."""
+        for word in words:
+            key, equals, text = word.partition("=")
+            parts = re.findall(r"[^.\[\]]+", key)
+            if not equals or not parts or dotted(_path(parts)) != key.strip():
+                self.note((), f"{word!r} is no KEY=VALUE", "write it as twin.job[2].hosts=64")
+            else:
+                self._put(_path(parts), _value(text.strip()))
+        self.finish()
+
+    def _put(self, path: KeyPath, value: Any) -> None:
+        here: Any = self.root._content
+        for depth, part in enumerate(path[:-1]):
+            if isinstance(here, dict):
+                here.setdefault(part, {})
+            if not _has(here, part):
+                self.note(path[: depth + 1], "there is no such table in the file", "tables of one name count from 1")
+                return
+            here = here[part]
+        if isinstance(here, dict) or _has(here, path[-1]):
+            here[path[-1]] = value
+        else:
+            self.note(path, "there is no such key", "name a key of a table: twin.job[2].hosts=64")
+
     def note(self, path: KeyPath, reason: str, fix: str) -> None:
         """Notes a problem of the key at `path`; what follows from an earlier problem of the same key is left out."""
         if any(problem.key == dotted(path) for problem in self.problems):
@@ -194,6 +220,24 @@ class Table:
             self.note(key, f"{value} is out of range", f"use {low} to {high}")
             return low
         return value
+
+
+def _has(here: Any, part: str | int) -> bool:
+    """Whether a table, or a list of tables, has this part."""
+    return part in here if isinstance(here, dict) else isinstance(part, int) and part < len(here)
+
+
+def _path(parts: Sequence[str]) -> KeyPath:
+    """The inverse of `dotted`, as far as its words are parted."""
+    return tuple(int(part) - 1 if part.isdigit() and int(part) > 0 else part.strip() for part in parts)
+
+
+def _value(text: str) -> Any:
+    """As TOML has it; what is none stands for itself, so that words need no quotes in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def dotted(path: KeyPath) -> str:

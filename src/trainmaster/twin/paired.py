@@ -11,7 +11,7 @@ Many figures are tested at once, and one in twenty would look different by chanc
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from statistics import fmean, stdev
 from typing import Final, Literal
@@ -47,9 +47,17 @@ class Compared(Value):
 def compare(a: Sequence[Mapping[str, float]], b: Sequence[Mapping[str, float]]) -> tuple[Compared, ...]:
     """Figures of both worlds, one row a seed, in the same order of seeds."""
     assert len(a) == len(b) > 0, (len(a), len(b))
-    names = dict.fromkeys(name for row in (*a, *b) for name in row)
+    names = _ordered(dict.fromkeys(name for row in (*a, *b) for name in row))
     rows = [_row(name, [one.get(name, 0.0) for one in a], [one.get(name, 0.0) for one in b]) for name in names]
     return tuple(_judged(rows))
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    """With the parts of a figure (`NAME: PART`) behind it, also those that only later rows have."""
+    places: dict[str, int] = {}
+    for name in names:
+        places.setdefault(name.partition(":")[0], len(places))
+    return sorted(names, key=lambda name: places[name.partition(":")[0]])
 
 
 def _row(name: str, a: Sequence[float], b: Sequence[float]) -> Compared:
