@@ -16,7 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "prove"
 
 PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
-    "seeds": ({"TRAINMASTER_SEEDS": "1000"}, ["tests/sim"]),
+    "seeds": ({"TRAINMASTER_SEEDS": "1000"}, ["tests/sim/test_seeds.py", "tests/sim/test_broken_policies.py"]),
+    "maintenance_seeds": (
+        {"TRAINMASTER_MAINTENANCE_SEEDS": "1000"},
+        ["tests/sim/test_maintenance_seeds.py", "tests/sim/test_broken_planner.py"],
+    ),
     "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults"]),
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),

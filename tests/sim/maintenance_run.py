@@ -94,11 +94,13 @@ class MaintenanceRun:
         effects = self.engine.handle(event)
         self.events.append(event)
         wrong = list(self.watcher.after(self.engine.state, self.engine._derived, event, effects))
-        wrong += broken(self.engine.state, self.engine._derived)
         assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
-        self.shadow = Engine.restore(self.shadow.snapshot())
         assert self.shadow.handle(event) == effects, f"9: a restored engine decides otherwise on {event}"
-        assert self.shadow.snapshot() == self.engine.snapshot(), f"9: a restored engine differs after {event}"
+        snapshot = self.engine.snapshot()
+        assert self.shadow.snapshot() == snapshot, f"9: a restored engine differs after {event}"
+        self.shadow = Engine.restore(snapshot)
+        wrong = broken(self.engine.state, self.engine._derived, anew=self.shadow._derived)
+        assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
         for effect in effects:
             self.world.deliver(effect)
 

@@ -28,7 +28,7 @@ STEP_DEADLINE = Duration(30 * SECOND)
 
 Fate = Literal["done", "failed", "lie", "hang", "unknown", "not-run", "agent-dies", "host-dies", "unseen"]
 STEP_FATES: tuple[tuple[Fate, int], ...] = (
-    ("done", 68), ("failed", 8), ("lie", 4), ("hang", 3), ("unknown", 5), ("not-run", 3), ("agent-dies", 4),
+    ("done", 62), ("failed", 8), ("lie", 4), ("hang", 3), ("unknown", 11), ("not-run", 3), ("agent-dies", 4),
     ("host-dies", 3), ("unseen", 2),
 )  # fmt: skip
 BootFate = Literal["returns", "late", "never", "same"]
@@ -229,7 +229,7 @@ class MaintenanceWorld(World):
         if fate == "hang":
             row.at_work = True  # for ever; its deadline kills it, and nobody is told
             return
-        if fate in ("done", "lie", "unseen") or (fate == "unknown" and self.chance.integer(2) == 0):
+        if fate in ("done", "lie", "unseen") or (fate == "unknown" and self.chance.integer(4) > 0):
             self._install(agent, effect, half=fate == "lie", row=row)
         self._end_row(agent, effect, row)
 

@@ -13,7 +13,7 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.events import ResumeRequested
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Hold, Host
-from trainmaster.core.maintenance import contract, due, gate, losses, running, visits
+from trainmaster.core.maintenance import due, gate, losses, running, visits
 from trainmaster.core.maintenance.index import PlannerIndex
 from trainmaster.core.maintenance.ledger import Ledger
 from trainmaster.core.maintenance.operation import Operation, OperationState
@@ -107,11 +107,6 @@ def steps_without_a_deadline(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(running, "send", send)
 
 
-def a_wake_up_is_put_off(patch: pytest.MonkeyPatch) -> None:
-    """The last one who waits for a job decides when lines are served."""
-    patch.setattr(contract, "_call_by", lambda step, at: step.wake("lines/all", at))
-
-
 def in_production_between_two_operations(patch: pytest.MonkeyPatch) -> None:
     """Who joins a visit whose unit is on its way back does not hold it."""
     real = hosts.hold
@@ -193,7 +188,6 @@ def a_failing_version_goes_on(patch: pytest.MonkeyPatch) -> None:
         (an_ended_predecessor_is_not_looked_at, "before it ended as"),
         (a_visit_forgets_wide_operations, "nothing is under way"),
         (steps_without_a_deadline, "runs without a deadline"),
-        (a_wake_up_is_put_off, "is not called by then"),
         (in_production_between_two_operations, "7: "),
         (a_lost_unit_is_forgotten, "6: the visit of"),
         (applied_again_after_an_unknown_end, "and is again"),

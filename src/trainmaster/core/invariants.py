@@ -13,10 +13,11 @@ from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.state import ClusterState, Derived
 
 
-def broken(state: ClusterState, derived: Derived) -> list[str]:
-    """Sentences about what does not hold; empty if all is well."""
+def broken(state: ClusterState, derived: Derived, anew: Derived | None = None) -> list[str]:
+    """Sentences about what does not hold; empty if all is well. `anew`: derived from the same state just now, where
+    somebody has it; else it is made."""
     own = (*_allocations(state), *_attempts(state), *_jobs(state), *_derived(state, derived))
-    return [*own, *maintenance.broken(state, derived)]
+    return [*own, *maintenance.broken(state, derived, anew)]
 
 
 def _allocations(state: ClusterState) -> Iterator[str]:

@@ -32,8 +32,8 @@ _AWAY = (_P.OUT, _P.APPLYING, _P.REBOOTING, _P.CHECKING)
 _AT_WORK = (_P.APPLYING, _P.REBOOTING, _P.CHECKING)
 
 
-def broken(state: ClusterState, derived: Derived) -> Iterator[str]:
-    """Sentences about what does not hold; none if all is well."""
+def broken(state: ClusterState, derived: Derived, anew: Derived | None = None) -> Iterator[str]:
+    """Sentences about what does not hold; none if all is well. `anew`: derived from the same state, if there is one."""
     yield from _conflicts(state)
     yield from _ready(state)
     yield from _operations(state, derived)
@@ -42,7 +42,8 @@ def broken(state: ClusterState, derived: Derived) -> Iterator[str]:
     yield from _holds(state)
     yield from _books(state)
     yield from _lines(state, derived)
-    yield from _indexes(state, derived.planner)
+    fresh = anew.planner if anew is not None else PlannerIndex(state.maintenance, state.hosts.values())
+    yield from _indexes(state, derived.planner, fresh)
     yield from train_invariants.broken(state, derived)
 
 
@@ -329,9 +330,8 @@ def _served(state: ClusterState, derived: Derived, line: str, names: list[Operat
                 yield f"6: {name} waits for a job until {at}, and is not called by then ({key}: {set_to})"
 
 
-def _indexes(state: ClusterState, index: PlannerIndex) -> Iterator[str]:
+def _indexes(state: ClusterState, index: PlannerIndex, anew: PlannerIndex) -> Iterator[str]:
     """9: what is derived is what the state alone gives."""
-    anew = PlannerIndex(state.maintenance, state.hosts.values())
     if anew.lines != index.lines:
         yield f"9: lines are {index.lines}, by the state {anew.lines}"
     if anew.ledger.account() != index.ledger.account():
