@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainmaster.cli.errors import Failed, WrongUsage
+from trainmaster.cli.errors import Failed, NoSuchThing, WrongUsage
 from trainmaster.cli.options import Command, shows
 from trainmaster.cli.output import Column, Output, duration_text, say
 from trainmaster.cli.twin_meter import Meter, Progress
 from trainmaster.cli.words import DURATION
+from trainmaster.core.base.hostlist import parse
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import encode
+from trainmaster.core.fleet.inventory import groups_of
 
 if TYPE_CHECKING:
     from trainmaster.twin.report import RunReport
     from trainmaster.twin.run import Run
     from trainmaster.twin.scenario import Scenario
+    from trainmaster.twin.world import World
 
 
 @click.command(
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 @click.option("--operations", type=click.IntRange(0), metavar="N", help="Operations a day, instead of the scenario's.")
 @click.option("--disruptive", type=click.IntRange(0), metavar="N", help="Disruptive ones of them a day.")
 @click.option("--least-hosts", type=click.IntRange(1), metavar="N", help="Only jobs of at least so many hosts.")
+@click.option("--only", metavar="NAMES", help="Only these inputs, as `twin minimize` names them: r17,f3,small-2.")
+@click.option("--hosts", metavar="LIST", help="Only these hosts.")
 @click.option("--watch-every", type=click.IntRange(0), default=200_000, show_default=True, metavar="N",
               help="Look at the whole state after so many events; 0: watch nothing.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Measure the engine's time by type of event.")
@@ -53,6 +58,8 @@ def run(
     operations: int | None,
     disruptive: int | None,
     least_hosts: int | None,
+    only: str | None,
+    hosts: str | None,
     watch_every: int,
     profile: bool,
     hashed: bool,
@@ -69,7 +76,7 @@ def run(
 
     chosen = _changed(load(scenario), seed, duration, operations, disruptive, least_hosts)
     options = Options(whole_every=watch_every, hashed=hashed, profiled=profile)
-    report = Run(chosen, options, Meter(), _tells()).run()
+    report = Run(chosen, options, Meter(), _tells(), _world(chosen, only, hosts)).run()
     if out is not None:
         _write(out, report)
     output.one("twin-run", report, fields(report))
@@ -79,8 +86,28 @@ def run(
         raise Failed(
             f"{report.invariants_broken} times an invariant was broken",
             "the policies or the twin have a defect",
-            f"replay: trainmaster twin run {scenario} --seed {report.seed}",
+            f"find what it takes: trainmaster twin minimize {scenario} --seed {report.seed}",
         )
+
+
+def _world(scenario: "Scenario", only: str | None, hosts: str | None) -> "World | None":
+    """With a part of what comes in, and of the hosts; None: with all."""
+    from trainmaster.twin.inputs import Inputs
+    from trainmaster.twin.world import World
+
+    if only is None and hosts is None:
+        return None
+    known = {host.id for host in scenario.fleet.hosts}
+    chosen = parse(hosts, groups_of(scenario.fleet.hosts)) if hosts is not None else ()
+    unknown = [host for host in chosen if host not in known]
+    if unknown:
+        raise NoSuchThing(
+            f"the scenario has no host {', '.join(unknown[:5])}", "", "see `trainmaster fleet check FILE`"
+        )
+    if hosts is not None and scenario.trains:
+        raise WrongUsage("--hosts does not go with trains", "their domains are of the whole fleet", "leave out --hosts")
+    names = None if only is None else frozenset(name.strip() for name in only.split(",") if name.strip())
+    return World(scenario, inputs=Inputs(names), hosts=None if hosts is None else frozenset(chosen))
 
 
 def _changed(

@@ -93,6 +93,9 @@ class Gangs:
         world = self.world
         number = self._numbers[shape.name] = self._numbers.get(shape.name, 0) + 1
         name = f"{shape.name}-{number}"
+        hosts = f"{shape.hosts} host" + ("s" if shape.hosts > 1 else "")
+        if world.inputs is not None and not world.inputs.admits(name, world.kernel.now, f"a job of {hosts}"):
+            return
         stream = self._work.stream(name)
         work = max(world.law(shape.work).draw(stream), shape.step)
         contract = MaintenanceContract(

@@ -15,7 +15,7 @@ and components that must agree over the hosts of a job, which take the whole gan
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from trainmaster.core.base.ids import ClusterId, ComponentName, HostId
+from trainmaster.core.base.ids import ClusterId, ComponentName, HostId, operation_id
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import Instant
 from trainmaster.core.fleet.inventory import HostSpec
@@ -161,7 +161,14 @@ class Requests:
             version=version,
             priority=_PRIORITIES[chance.word() & 3],
         )
-        self.world.request(spec, source)
+        inputs = self.world.inputs
+        if inputs is None:
+            self.world.request(spec, source)
+            return
+        name, what = inputs.next_name("r"), f"{spec.component} {spec.version}" if spec.component else spec.kind
+        if self.world.knows(spec.scope) and inputs.admits(name, self.world.kernel.now, f"{what} on {scope}"):
+            inputs.requested(name, operation_id(self.world.engine.state.maintenance.requested + 1))
+            self.world.request(spec, source)
 
 
 def version_of(now: Instant, release_days: int) -> str:

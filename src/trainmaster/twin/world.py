@@ -8,10 +8,10 @@ A world has hosts (here), gangs (`gangs.py`), and sources of requests (`requests
 own, by purpose and entity, so a further job, or another operation, does not move a failure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from trainmaster.core.base.ids import BootId, ComponentName, HostId, Owner, SessionId
+from trainmaster.core.base.ids import BootId, ComponentName, HostId, OperationId, Owner, SessionId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import MILLISECOND, MINUTE, Duration, Instant
 from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
@@ -37,6 +37,7 @@ from trainmaster.core.maintenance.scope import ResourceIndex, Scope
 from trainmaster.core.recovery.events import Outcome
 from trainmaster.twin.chance import REPAIR, Lognormal, Poisson, Purpose
 from trainmaster.twin.gangs import Gangs
+from trainmaster.twin.inputs import Inputs
 from trainmaster.twin.kernel import Kernel
 from trainmaster.twin.releases import Releases
 from trainmaster.twin.scenario import START, Scenario
@@ -45,6 +46,10 @@ from trainmaster.twin.versions import Carried
 WORLD: Final = Owner("policy:twin")
 NEVER: Final = Instant(1 << 62)
 NO_NUMBERS: Final[dict[str, int | float | str]] = {}
+
+
+FAILURE_DRAWS: Final = 2
+"""Numbers that a failure takes from its stream: what mends it, and how long it takes."""
 
 
 class Unit:
@@ -70,8 +75,12 @@ class World:
         watch: Callable[[AnyEvent, tuple[AnyEffect, ...]], None] | None = None,
         engine: Engine | None = None,
         began: Instant = START,
+        inputs: Inputs | None = None,
+        hosts: Collection[HostId] | None = None,
     ) -> None:
-        self.scenario, self.began = scenario, began
+        """`inputs` names what comes in, and may let in a part of it; `hosts`: only these are there."""
+        self.scenario, self.began, self.inputs = scenario, began, inputs
+        self.specs = tuple(spec for spec in scenario.fleet.hosts if hosts is None or spec.id in hosts)
         self.kernel = Kernel(began)
         self.engine = engine or Engine()
         self.watch = watch
@@ -88,9 +97,9 @@ class World:
         self.carried = Carried(self)
         self.releases = Releases(self)
         self._repairs = [kind for kind in scenario.catalogue.kinds if _repairs_hosts(kind)]
-        self.counted = tuple(counted(host) for host in scenario.fleet.hosts)
+        self.counted = tuple(counted(host) for host in self.specs)
         self._index = ResourceIndex()
-        for host in scenario.fleet.hosts:
+        for host in self.specs:
             self._index.add(host)
         self._boot, self._verify = self.law(scenario.failures.boot), self.law(scenario.failures.verify)
         self._steps_chance = Purpose(scenario.seed, "steps")
@@ -109,13 +118,14 @@ class World:
         now, scenario = self.kernel.now, self.scenario
         self.submit(LeaseTaken(at=now, lease=1, by=WORLD))
         self.submit(CatalogueDeclared(at=now, catalogue=scenario.catalogue, by=WORLD))
-        self.submit(FleetDeclared(at=now, hosts=scenario.fleet.hosts, by=WORLD))
+        self.submit(FleetDeclared(at=now, hosts=self.specs, by=WORLD))
         self.submit(CapacityDeclared(at=now, capacity=scenario.capacity, by=WORLD))
         failures = Purpose(scenario.seed, "failures")
         for place, spec in enumerate(scenario.fleet.hosts):
             self.down.add(spec.id)
             unit = self.units[spec.id] = Unit(spec.id, spec.kind, self._steps_chance.stream(spec.id))
-            self.kernel.after(place * MILLISECOND, self._power_on, unit)
+            if spec.id in self.engine.state.hosts:
+                self.kernel.after(place * MILLISECOND, self._power_on, unit)
             if spec.kind == "compute" and scenario.failures.per_thousand_host_days > 0:
                 self._failure_streams[spec.id] = failures.stream(spec.id)
                 self._plan_failure(unit)
@@ -166,6 +176,10 @@ class World:
         assert isinstance(found, Scope), scope
         return self._index.scope_units(found)
 
+    def knows(self, scope: tuple[str, ...]) -> bool:
+        """Whether the resources are there."""
+        return isinstance(self._index.resolve(scope), Scope)
+
     def session_of(self, unit: Unit) -> SessionId:
         """Of the agent of this boot."""
         return SessionId(f"s{unit.boot}")
@@ -211,7 +225,7 @@ class World:
         took = self.law(self.works[operation.spec.kind, operation.spec.component].duration).draw(stream)
         if effect.leg != "apply":
             took = Duration(took // 8)
-        fails = effect.leg == "apply" and stream.uniform() < self.scenario.operations.fails
+        fails = effect.leg == "apply" and self._goes_wrong("s", operation.id, stream, self.scenario.operations.fails)
         limit = sum(step.deadline for step in effect.steps)
         if took > limit:  # a command is killed at its deadline
             took, fails = Duration(limit), fails or limit > 0
@@ -247,11 +261,15 @@ class World:
         self.down.add(unit.id)
         self.counts["reboots"] += 1
         returns = self.carried.comes_back(unit)
-        if unit.stream.uniform() < self.scenario.operations.boot_fails or not returns:
+        if self._goes_wrong("b", effect.operation, unit.stream, self.scenario.operations.boot_fails) or not returns:
             self.counts["lost-in-reboot"] += 1
             self._to_repair(unit)
             return
         self.kernel.after(self._boot.draw(unit.stream), self._power_on, unit)
+
+    def _goes_wrong(self, letter: str, operation: OperationId, stream: Stream, chance: float) -> bool:
+        drawn = stream.uniform() < chance
+        return drawn if self.inputs is None else self.inputs.fails(letter, operation, drawn, self.kernel.now)
 
     def _power_on(self, unit: Unit) -> None:
         """The agent registers, and takes up what was asked of the unit and has outlived its boot."""
@@ -285,8 +303,11 @@ class World:
         self.kernel.at(law.following(stream, self.kernel.now), self._fail, unit)
 
     def _fail(self, unit: Unit) -> None:
-        stream = self._failure_streams[unit.id]
-        self.break_down(unit, stream)
+        stream, inputs = self._failure_streams[unit.id], self.inputs
+        if inputs is None or inputs.admits(inputs.next_name("f"), self.kernel.now, f"{unit.id} fails"):
+            self.break_down(unit, stream)
+        else:
+            stream.drawn += FAILURE_DRAWS
         self._plan_failure(unit)
 
     def break_down(self, unit: Unit, stream: Stream) -> None:
