@@ -12,7 +12,7 @@ from trainmaster.core.base.ids import HostId, Owner, RolloutId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import HOUR, after
 from trainmaster.core.fleet import hosts
-from trainmaster.core.fleet.lifecycle import Hold
+from trainmaster.core.fleet.lifecycle import Hold, HostState
 from trainmaster.core.maintenance import gate
 from trainmaster.core.maintenance import rollout as rollouts
 from trainmaster.core.maintenance.catalogue import Priority
@@ -29,6 +29,7 @@ from trainmaster.core.maintenance.rollout import Aftermath, Rollout, RolloutStat
 from trainmaster.core.maintenance.stages import OnFailure
 from trainmaster.core.step import Step
 
+_OWNER: Final = "policy:rollout/"
 LOOK_EVERY: Final = HOUR
 """Between two counts of the loaded hours; failures and operations are looked at when they happen."""
 
@@ -69,6 +70,9 @@ def operation_ended(step: Step, operation: Operation) -> None:
     """An upgrade to a version on trial is evidence, unless it was taken back or never began (what had to come before it
     failed): then it says nothing about the version. One that was under way when the version was rejected leaves a host
     to clear up."""
+    if operation.by.startswith(_OWNER) and operation.state is OperationState.FAILED:
+        _not_cleared_up(step, operation)
+        return
     rollout = step.state.maintenance.rollouts.get(operation.rollout) if operation.rollout is not None else None
     if rollout is None or operation.started_at is None:
         return
@@ -168,12 +172,11 @@ def _clear_up_all(step: Step, rollout: Rollout, aftermath: Aftermath) -> None:
 def _clear_up(step: Step, rollout: Rollout, action: OnFailure, unit: HostId) -> None:
     """Back to the proven version, or held. Also a host on which the version was not seen: it was touched, and one that
     did not come back may carry it when it does. Its operation waits at the gate until then."""
-    owner = Owner(f"policy:rollout/{rollout.id}")
+    owner = Owner(f"{_OWNER}{rollout.id}")
     before = step.state.maintenance.targets.get(rollout.spec.component, "")
-    host = step.state.hosts[unit]
     if action == "hold" or not before:
         reason = f"{rollout.spec.component} {rollout.spec.version} was rejected"
-        hosts.hold(step, host, Hold(owner=owner, reason=reason, since=step.now))
+        hosts.hold(step, step.state.hosts[unit], Hold(owner=owner, reason=reason, since=step.now))
         return
     spec = OperationSpec(
         scope=(f"host/{unit}",),
@@ -183,3 +186,11 @@ def _clear_up(step: Step, rollout: Rollout, action: OnFailure, unit: HostId) -> 
         reason=f"{rollout.id} was off-boarded",
     )
     gate.consider(step, gate.create(step, spec, owner))
+
+
+def _not_cleared_up(step: Step, operation: Operation) -> None:
+    """The way back failed. Where the host was lost on it, it is tried again after the repair; else the host is held:
+    what it carries is not for production, and the same steps would fail the same way."""
+    rollout = step.state.maintenance.rollouts[RolloutId(operation.by.removeprefix(_OWNER))]
+    lost = step.state.hosts[operation.executor].state is HostState.OUT_FAILED
+    _clear_up(step, rollout, "roll-back" if lost else "hold", operation.executor)

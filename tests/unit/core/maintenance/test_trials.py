@@ -49,7 +49,7 @@ def versions(world: PlannerWorld, component: str) -> dict[str, str]:
 
 
 def kernel_9(effect: object) -> bool:
-    return isinstance(effect, RunSteps) and effect.leg == "apply" and "9" in effect.steps[0].command
+    return isinstance(effect, RunSteps) and effect.leg == "apply" and any("9" in step.command for step in effect.steps)
 
 
 def test_hosts_that_did_not_come_back_are_rolled_back_when_they_do() -> None:
@@ -103,6 +103,37 @@ def test_what_was_under_way_is_cleared_up_when_it_ends(then: str) -> None:
         held = [name for name in world.names if world.engine.state.hosts[name].holds]
         assert set(held) >= {slow, *rollout.evidence.operated}
         assert {world.state(name) for name in held} == {"out-planned"}
+
+
+def test_a_way_back_that_fails() -> None:
+    """1. A version is rejected, and its hosts are rolled back. 2. On one of them the steps fail: it is held, out of
+    production. 3. Another is lost on the way: its way back waits for the repair, and is tried again then."""
+    world = PlannerWorld(hosts=8, maintenance=8, failure=8)
+    for name in world.names:
+        world.request("nic", f"host/{name}", "1")
+    target(world, "nic", "1")
+    rollout = roll_out(world, "nic", 4)
+    stuck, lost = world.engine._derived.planner.plan_of(rollout).order[:2]
+
+    def answer(effect: RunSteps) -> tuple[str, str]:
+        return ("failed", "no link") if kernel_9(effect) or effect.host == stuck else ("done", "")
+
+    def hangs(effect: object) -> bool:
+        return isinstance(effect, RunSteps) and effect.host == lost and any("1" in one.command for one in effect.steps)
+
+    world.answer, world.hold = answer, hangs
+    ride(world, 8, cycle=240 * HOUR)
+    world.pass_time(HOUR)
+    assert rollout.state is RolloutState.OFF_BOARDED
+    assert world.state(stuck) == "out-planned"
+    assert [str(hold.owner) for hold in world.engine.state.hosts[stuck].holds] == ["policy:rollout/trial"]
+    assert world.state(lost) == "out-failed"
+    world.hold, world.held = (lambda effect: False), []
+    world.done.clear()
+    world.request("repair", f"host/{lost}")
+    assert f"{lost}:apply:nic 1" in world.done
+    assert world.state(lost) == "ready"
+    assert world.engine.state.maintenance.operations == {}
 
 
 def test_stopped_by_a_person_nothing_is_undone() -> None:
