@@ -26,6 +26,7 @@ from trainmaster.core.invariants import broken
 from trainmaster.core.maintenance.capacity import Book, Buffers, CapacityPolicy, DomainCap, Guarantee, Share
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.maintenance.watcher import Watcher
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, RestartBudget
@@ -295,7 +296,8 @@ class MaintenanceRun:
 
     def _repaired(self, host: HostId) -> bool:
         operations = self.engine.state.maintenance.operations.values()
-        return any(one.spec.kind == "repair" and one.spec.scope == (f"host/{host}",) for one in operations)
+        begun = (one for one in operations if one.state is not OperationState.REQUESTED)
+        return any(one.spec.kind == "repair" and one.spec.scope == (f"host/{host}",) for one in begun)
 
     def _repair(self, host: HostId) -> None:
         if self.chance.integer(3) == 0:

@@ -14,6 +14,7 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance import rollout as rollouts
 from trainmaster.core.maintenance.catalogue import Component
+from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.step import Step
 
 
@@ -61,7 +62,7 @@ def due_on(step: Step, host: Host, components: Collection[ComponentName] = ()) -
 
 def _wanted(step: Step, host: Host, components: Collection[ComponentName]) -> Iterator[Due]:
     maintenance, index = step.state.maintenance, step.derived.planner
-    on_trial = False
+    on_trial = any(not rollouts.is_proven(one) for one in _trials_at(step, host))
     for component in index.components_for(host.spec.kind):
         if components and component.name not in components:
             continue
@@ -79,12 +80,24 @@ def _wanted(step: Step, host: Host, components: Collection[ComponentName]) -> It
             yield Due(unit=host.id, component=component.name, version=wanted, rollout=rollout)
 
 
-def _pending(step: Step, host: Host, component: Component, version: str) -> bool:
-    """Somebody has asked for just this already, and it has not ended."""
+def _trials_at(step: Step, host: Host) -> list[rollouts.Rollout]:
+    """Rollouts whose version the open visit of the host brings, for whichever train."""
+    maintenance = step.state.maintenance
+    names = {one.rollout for one in _open_at(step, host) if one.rollout is not None and one.ends_as is None}
+    return [maintenance.rollouts[name] for name in sorted(names)]
+
+
+def _open_at(step: Step, host: Host) -> list[Operation]:
+    """Operations of the host's visit that have not ended."""
     visit = step.state.maintenance.visits.get(host.id)
     if visit is None:
-        return False
+        return []
     operations = step.state.maintenance.operations
     names = (*visit.pending, *visit.applied, *((visit.current,) if visit.current else ()))
-    specs = (operations[name].spec for name in names if name in operations)
+    return [operations[name] for name in names if name in operations]
+
+
+def _pending(step: Step, host: Host, component: Component, version: str) -> bool:
+    """Somebody has asked for just this already, and it has not ended."""
+    specs = (operation.spec for operation in _open_at(step, host))
     return any(spec.component == component.name and spec.version == version for spec in specs)

@@ -12,6 +12,7 @@ hosts instead of the ledger. Derived indexes are compared with those that the st
 from collections.abc import Iterable, Iterator
 
 from trainmaster.core.base.ids import HostId, OperationId
+from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import RebootHost, RunSteps
 from trainmaster.core.fleet.inventory import HostSpec
@@ -29,6 +30,8 @@ from trainmaster.core.step import Step
 _S, _P = OperationState, VisitPhase
 _AWAY = (_P.OUT, _P.APPLYING, _P.REBOOTING, _P.CHECKING)
 """The unit is out of production, and maintenance has it."""
+_PASSES = (Token.JOB_PROTECTED, Token.JOB_ENDS_SOON)
+"""Reasons of jobs that pass by time alone."""
 _AT_WORK = (_P.APPLYING, _P.REBOOTING, _P.CHECKING)
 
 
@@ -324,7 +327,8 @@ def _served(state: ClusterState, derived: Derived, line: str, names: list[Operat
         if contract.refusal(step, operation) is None:
             yield f"6: {name} waits for capacity in the line of {line}, and nothing refuses it"
             return
-        for key, at in step.asked:
+        waits_for_time = operation.reason is not None and operation.reason.token in _PASSES
+        for key, at in step.asked if waits_for_time else ():
             set_to = state.wakes.get(key)
             if set_to is None or set_to > max(at, state.now) + RESTART_GRACE:
                 yield f"6: {name} waits for a job until {at}, and is not called by then ({key}: {set_to})"

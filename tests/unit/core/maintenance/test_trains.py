@@ -195,3 +195,24 @@ def test_the_first_stop_waits_for_new_hosts() -> None:
     for name in world.names:
         world.register(name)
     assert versions(world, "nic") == ["2", "2"]
+
+
+def test_two_trains_bring_one_trial_to_a_visit() -> None:
+    """1. A train brings a version on trial to a host. 2. Meanwhile another train stops there, and another
+    component is on trial too. 3. It is not brought in the same visit."""
+    world = PlannerWorld(hosts=4, maintenance=4)
+    for name in ("nic", "fan"):
+        spec = RolloutSpec(component=ComponentName(name), version="9", pool=tuple(world.names), stages=Fixed(hosts=4))
+        world.submit(RolloutDeclared(at=world.now, rollout=RolloutId(f"{name}-9"), spec=spec, seed=1, by=ME))
+    world.hold = lambda effect: isinstance(effect, RunSteps)
+    for train, component in (("main", "nic"), ("other", "fan")):
+        spec = TrainSpec(
+            name=TrainName(train),
+            domains=(tuple(world.names),),
+            cycle=Duration(8 * HOUR),
+            components=(ComponentName(component),),
+        )  # type: ignore[assignment]
+        world.submit(TrainDeclared(at=world.now, spec=spec, by=ME))  # type: ignore[arg-type]
+        world.pass_time(1)
+    on_trial = {one.rollout for one in world.engine.state.maintenance.operations.values()}
+    assert on_trial == {"nic-9"}
