@@ -13,6 +13,7 @@ from trainmaster.cli.output import Column, Output, duration_text, say
 from trainmaster.cli.twin_meter import Progress
 from trainmaster.cli.words import counts_text
 from trainmaster.core.base.time import seconds
+from trainmaster.core.words import count_text
 
 if TYPE_CHECKING:
     from trainmaster.live.adapters.sqlite_reader import LogReader
@@ -104,6 +105,7 @@ def fields(report: "ReplayReport") -> list[Column]:
     waits = [*report.waits_by_reason.items(), *report.job_waits_by_reason.items()]
     looked = f"{report.invariants_looked:,} times, {report.invariants_broken:,} broken"
     found = report.difference
+    ended, missed = counts_text(report.operations_by_outcome), count_text(report.hosts_missed, "host")
     result = f"event {found.index:,}: {found.sentence}" if found is not None else "none"
     rows = [
         (
@@ -113,10 +115,10 @@ def fields(report: "ReplayReport") -> list[Column]:
         ("difference", result),
         ("snapshots", f"{report.snapshots_equal} stored ones met and equal"),
         ("invariants", looked),
-        ("operations", f"{report.operations_requested:,} requested: {counts_text(report.operations_by_outcome)}"),
+        ("operations", f"{report.operations_requested:,} requested{': ' if ended else ''}{ended}"),
         ("kinds", kinds),
         ("under way", f"{report.unfinished:,} operations"),
-        ("visits", f"{report.visits:,} on {report.hosts_visited:,} hosts; {report.hosts_missed:,} hosts had none"),
+        ("visits", f"{report.visits:,} on {report.hosts_visited:,} hosts; {missed} had none"),
         ("hosts", counts_text(report.hosts_by_state)),
         ("jobs", counts_text(report.jobs)),
         ("stops of jobs", stops),
