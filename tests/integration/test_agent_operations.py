@@ -59,7 +59,7 @@ def test_installers_of_every_kind(host: AgentHost) -> None:
     that is really there. 3. The agent names the versions at its next registration."""
     packed(host, "1.0")
     done = host.server.do(install(host, "1.0"))
-    assert (done.outcome, done.detail, done.numbers) == ("done", "", {"step": 1, "version": "1.0"})
+    assert (done.outcome, done.detail, done.numbers) == ("done", "", {"step": 1, "component": "tool", "version": "1.0"})
     packed(host, "2.0", "fail")
     failed = host.server.do(install(host, "2.0"))
     assert failed.outcome == "failed"
@@ -67,7 +67,7 @@ def test_installers_of_every_kind(host: AgentHost) -> None:
         "step install ended with exit code 3: component: the installer of tool 2.0 failed half way; "
         "observed 1.0, wanted 2.0"
     )
-    assert failed.numbers == {"step": 0, "version": "1.0", "exit_code": 3}
+    assert failed.numbers == {"step": 0, "component": "tool", "version": "1.0", "exit_code": 3}
     packed(host, "3.0", "lie")
     lied = host.server.do(install(host, "3.0"))
     assert (lied.outcome, lied.detail) == ("failed", "observed 1.0, wanted 3.0")

@@ -69,7 +69,7 @@ def test_steps_run_in_order_with_their_environment(paths: HostPaths) -> None:
     own_group = 'test "$$" = "$(ps -o pgid= -p $$ | tr -d " ")"'
     text = own_group + ' && cat && echo "$TRAINMASTER_OPERATION $TRAINMASTER_STEP" >> who'
     effect = shell(text, text + "; echo $TRAINMASTER_HOST_DIR; echo late >&2", show="echo old >&2; echo 2.0")
-    assert run(paths, effect) == ("done", "", {"step": 2, "version": "2.0"})
+    assert run(paths, effect) == ("done", "", {"step": 2, "component": "tool", "version": "2.0"})
     assert Path(paths.host_dir, "who").read_text() == "op-1 s0\nop-1 s1\n"
     assert (row_of(paths, effect) / "1-s1.log").read_text() == f"{paths.host_dir}\nlate\n"
     assert (row_of(paths, effect) / "observe.err").read_text() == "old\n"
@@ -177,7 +177,7 @@ def test_crash_at_each_marker(paths: HostPaths) -> None:
     markers.write_bytes(b"".join(lines[:4]))
     ran.write_text("")
     detail = "step s1 was interrupted, but 2.0 is there"
-    assert run(paths, effect) == ("done", detail, {"step": 1, "version": "2.0"})
+    assert run(paths, effect) == ("done", detail, {"step": 1, "component": "tool", "version": "2.0"})
     assert ran.read_text() == ""
 
 

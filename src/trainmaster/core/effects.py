@@ -118,8 +118,8 @@ class Observation(Value):
 class RunSteps(Effect):
     """Run steps of an operation one after the other; a step that fails or passes its deadline ends the row. Then look:
     where there is an `observe`, what it shows decides (`done` if it is the wanted version), not the exit codes. Without
-    one, `done` is that every step ended with 0. numbers["version"] is what was observed, numbers["step"] the number of
-    steps that ended well, numbers["exit_code"] that of the step that failed."""
+    one, `done` is that every step ended with 0. numbers["version"] is what was observed of numbers["component"],
+    numbers["step"] the number of steps that ended well, numbers["exit_code"] that of the step that failed."""
 
     operation: OperationId
     leg: Literal["apply", "check", "undo"]

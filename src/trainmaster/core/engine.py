@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from trainmaster.core.base.hostlist import fold
-from trainmaster.core.base.ids import AttemptId, HostId
+from trainmaster.core.base.ids import AttemptId, ComponentName, HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import decode, encode
@@ -191,9 +191,18 @@ def _lease_taken(step: Step, event: LeaseTaken) -> None:
     hosts.lease_taken(step)
 
 
+def _seen_late(step: Step, event: EffectEnded | EffectsEnded) -> None:
+    """Nobody waits for this outcome any more, but what was observed on the host is true all the same."""
+    component, version = event.numbers.get("component"), event.numbers.get("version")
+    if isinstance(component, str) and isinstance(version, str) and version:
+        for name in event.hosts:
+            hosts.observed(step, step.state.hosts[name], ComponentName(component), version)
+
+
 def _effects_ended(step: Step, event: EffectEnded | EffectsEnded) -> None:
     pending = step.state.pending.get(event.effect)
     if pending is None:
+        _seen_late(step, event)
         return
     effect = pending.effect
     answered = step.settle(event.effect, event.hosts)

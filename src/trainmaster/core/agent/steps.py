@@ -127,7 +127,9 @@ def _after_interruption(effect: RunSteps, row: Row) -> Run | Look | End:
     if row.seen.version != wanted:
         return Run(step=step)
     detail = f"step {effect.steps[step].name} was interrupted, but {wanted} is there"
-    return End(outcome="done", detail=detail, numbers={"step": step, "version": wanted})
+    assert effect.observe is not None, effect
+    numbers: Numbers = {"step": step, "component": effect.observe.component, "version": wanted}
+    return End(outcome="done", detail=detail, numbers=numbers)
 
 
 def _judge(effect: RunSteps, row: Row) -> End:
@@ -155,8 +157,8 @@ def _judge(effect: RunSteps, row: Row) -> End:
 
 def _numbers(effect: RunSteps, row: Row, failure: StepEnd | None) -> Numbers:
     made: Numbers = {"step": sum(end.well for end in row.ends)}
-    if row.seen is not None and row.seen.version is not None:
-        made["version"] = row.seen.version
+    if effect.observe is not None and row.seen is not None and row.seen.version is not None:
+        made["component"], made["version"] = effect.observe.component, row.seen.version
     if failure is None:
         return made
     if failure.exit_code is not None:

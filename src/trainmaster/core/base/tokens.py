@@ -392,6 +392,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "A person paused the rollout; its evidence is still counted.",
         "Resume it, or stop it.",
     )
+    STAGE_FAILED = (
+        "stage-failed",
+        "Every operation of a stage failed, and the stage is too small for that to be a proof.",
+        "Look at the hosts; then stop the rollout, or resume it with more hosts in its canary.",
+    )
     STAGE_HOLDS = (
         "stage-holds",
         "A stage of a rollout has too little evidence to pass; the numbers say how much more it needs.",

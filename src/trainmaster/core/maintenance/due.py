@@ -15,6 +15,7 @@ from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance import rollout as rollouts
 from trainmaster.core.maintenance.catalogue import Component
 from trainmaster.core.maintenance.operation import Operation
+from trainmaster.core.maintenance.rollout import Rollout
 from trainmaster.core.step import Step
 
 
@@ -68,6 +69,8 @@ def _wanted(step: Step, host: Host, components: Collection[ComponentName]) -> It
             continue
         wanted, rollout = maintenance.targets.get(component.name, ""), None
         trial = index.rollout_of(component.name)
+        if trial is not None and _has_failed(trial, host):
+            trial = None  # once is enough: it is not tried here again while it is not proven
         if trial is not None and rollouts.may_begin(trial, index.plan_of(trial), host.id):
             proven = rollouts.is_proven(trial)
             if not proven and on_trial:
@@ -78,6 +81,12 @@ def _wanted(step: Step, host: Host, components: Collection[ComponentName]) -> It
             continue
         if wanted and host.versions.get(component.name) != wanted and not _pending(step, host, component, wanted):
             yield Due(unit=host.id, component=component.name, version=wanted, rollout=rollout)
+
+
+def _has_failed(trial: Rollout, host: Host) -> bool:
+    """The version was brought to this host, is not there, and is not proven elsewhere."""
+    tried = host.id in trial.evidence.operated and host.versions.get(trial.spec.component) != trial.spec.version
+    return tried and not rollouts.is_proven(trial)
 
 
 def _trials_at(step: Step, host: Host) -> list[rollouts.Rollout]:

@@ -223,13 +223,14 @@ def _commands(work: Component | Kind, spec: OperationSpec, previous: str, leg: s
         for step in by_leg[leg]
     )
     after_boot = work.disturbs == "reboot"
-    if leg == "undo" or not work.observe or (leg == "apply" and after_boot):
+    asked = previous if leg == "undo" else spec.version
+    if not work.observe or (leg == "apply" and after_boot) or not asked:
         return steps, None
     observation = Observation(
         component=spec.component,
         command=_filled(work.observe, **words),
         deadline=work.observe_deadline,
-        wanted=spec.version,
+        wanted="" if leg == "undo" else spec.version,  # an undo is judged by its steps, and what is there now is noted
     )
     return steps, observation
 

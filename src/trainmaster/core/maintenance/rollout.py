@@ -68,7 +68,7 @@ ROLLOUT_MACHINE: Final = Machine(
         (_S.STAGE, _S.PAUSED, "paused by a person"),
         (_S.PAUSED, _S.CANARY, "resumed"),
         (_S.PAUSED, _S.STAGE, "resumed"),
-        (_S.CANARY, _S.HELD, "too little evidence in its time"),
+        (_S.CANARY, _S.HELD, "too little evidence in its time, or all of a small stage failed"),
         (_S.STAGE, _S.HELD, "too little evidence in its time"),
         (_S.HELD, _S.CANARY, "a person gives it more time"),
         (_S.HELD, _S.STAGE, "a person gives it more time, or passes it"),
@@ -288,11 +288,27 @@ def decide(rollout: Rollout, plan: Plan, now: Instant) -> tuple[Verdict, Afterma
         return verdict, off_board(rollout, plan, now, verdict.reason)
     if verdict.decision == "pass":
         pass_stage(rollout, plan, now, verdict.reason)
+    elif rollout.is_moving() and _all_failed(rollout, plan):
+        found = len(rollout.evidence.operated)
+        sentence = (
+            f"every operation of the stage failed ({found} of {found}); that proves nothing yet, and speaks loudly"
+        )
+        reason = because(Token.STAGE_FAILED, sentence, **_numbers(rollout))
+        _move(rollout, RolloutState.HELD, now, reason)
+        return verdict.but(reason=reason, overdue=True), None
     elif verdict.overdue:
         _move(rollout, RolloutState.HELD, now, verdict.reason)
     else:
         rollout.reason = verdict.reason
     return verdict, None
+
+
+def _all_failed(rollout: Rollout, plan: Plan) -> bool:
+    """A stage too small to reject by itself, of which nothing came back well."""
+    found, count = rollout.evidence, plan.counts[rollout.stage]
+    return len(found.operated) >= ceil(count * COVERAGE_PERCENT / 100) and found.operations_failed == len(
+        found.operated
+    )
 
 
 def pass_stage(rollout: Rollout, plan: Plan, now: Instant, reason: Reason) -> None:

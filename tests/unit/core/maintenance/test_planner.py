@@ -6,7 +6,7 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE
 from trainmaster.core.effects import RebootHost, RunSteps, VerifyHost
-from trainmaster.core.events import OperationCancelled
+from trainmaster.core.events import EffectEnded, OperationCancelled
 
 
 def test_disturbs_nothing() -> None:
@@ -256,3 +256,38 @@ def test_not_before() -> None:
     assert world.operation(name).reason.token is Token.NOT_BEFORE  # type: ignore[union-attr]
     world.pass_time(2 * HOUR)
     assert world.outcome(name) == "done"
+
+
+def test_the_version_after_an_undo_is_looked_at() -> None:
+    """1. A host has version 1 of the fan. 2. The update to 2 is cancelled while it runs, and undone. 3. What is
+    recorded is what was seen after the undo, so that the next undo goes back to the right one."""
+    world = PlannerWorld()
+    world.request("kernel", "host/h0", version="1")
+    world.hold = lambda effect: isinstance(effect, RunSteps) and effect.leg == "apply"
+    name = world.request("kernel", "host/h0", version="2")
+    world.submit(OperationCancelled(at=world.now, operation=name, by=ME, reason="no"))
+    (apply,) = world.held
+    world.held.clear()
+    world.hold = lambda effect: isinstance(effect, RunSteps)
+    world.carry_out(apply)
+    (undo,) = world.held
+    assert isinstance(undo, RunSteps)
+    assert (undo.leg, undo.observe is not None) == ("undo", True)
+    numbers: dict[str, int | float | str] = {"component": "kernel", "version": "1"}
+    world.held.clear()
+    world.submit(EffectEnded(at=world.now, host=undo.host, effect=undo.id, outcome="done", numbers=numbers))
+    assert world.outcome(name) == "cancelled"
+    assert world.engine.state.hosts[HostId("h0")].versions == {"kernel": "1"}
+
+
+def test_what_is_seen_late_is_noted() -> None:
+    """1. Steps pass their deadline without an answer: failed. 2. The answer comes after all. 3. The version that it
+    saw is recorded: the host has it, whoever waited."""
+    world = PlannerWorld()
+    world.hold = lambda effect: isinstance(effect, RunSteps)
+    world.request("nic", "host/h0")
+    world.pass_time(30 * MINUTE)
+    (late,) = world.held
+    numbers: dict[str, int | float | str] = {"component": "nic", "version": "2"}
+    world.submit(EffectEnded(at=world.now, host=HostId("h0"), effect=late.id, outcome="done", numbers=numbers))
+    assert world.engine.state.hosts[HostId("h0")].versions == {"nic": "2"}
