@@ -158,14 +158,17 @@ def tell(case: str, made: list[Life], **more: int) -> None:
 
 def test_hosts_that_do_not_come_back() -> None:
     """1. 20 % of the hosts do not come back from the upgrade; the canary has as many hosts as 1 % of 3,072. 2. It is
-    off-boarded there, or in the next stage, in all but beta of the seeds. 3. No host beyond it got the version; its
-    hosts are rolled back, those in repair when they return; the train went on with what is proven."""
+    off-boarded there or in the next stage in nine of ten seeds, and never gets to a tenth of the fleet. 3. No host
+    beyond its stage got the version; its hosts are rolled back, those in repair when they return; the train went on
+    with what is proven."""
     made = lives({"fails_return": 0.2, "canary": 32})
     first = sum(life.stage == 0 for life in made)
     later = sum(life.stage > 1 for life in made)
     tell("fails_return 0.2", made, in_canary=first, in_second_stage=SEEDS - first - later, later=later)
-    assert count(made, RolloutState.OFF_BOARDED) == SEEDS
-    assert later <= most(CRITERIA.beta)
+    assert {life.state for life in made} <= {RolloutState.OFF_BOARDED, RolloutState.HELD}
+    assert count(made, RolloutState.HELD) <= most(0.01)  # seldom enough bad luck to judge it in time
+    assert max(life.share for life in made) < 0.1
+    assert later <= most(0.1)
 
 
 def test_what_shows_under_load_only() -> None:
