@@ -24,7 +24,7 @@ def unit_lost(step: Step, unit: HostId) -> None:
     waiting, applied, current = (*visit.pending, *visit.wide), visit.applied, visit.current
     checked = [name for name in applied if maintenance.operations[name].state is OperationState.VERIFYING]
     on_trial = [name for name in applied if maintenance.operations[name].rollout is not None]
-    visit.pending = visit.wide = visit.applied = visit.unchecked = ()
+    visit.pending = visit.wide = visit.applied = visit.unchecked = visit.unbooted = ()
     if visit.reboot is not None:
         step.give_up(visit.reboot)
     begun = [name for name in (current, *waiting) if name is not None and _has_begun(step, name)]

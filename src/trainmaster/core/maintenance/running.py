@@ -259,6 +259,7 @@ def _leave_visit(step: Step, operation: Operation, unit: HostId) -> None:
     visit.wide = _without(visit.wide, operation.id)
     visit.applied = _without(visit.applied, operation.id)
     visit.unchecked = _without(visit.unchecked, operation.id)
+    visit.unbooted = _without(visit.unbooted, operation.id)
     if visit.current == operation.id:
         visit.current = None
     step.unit_signals.append(("go-on", unit))

@@ -86,7 +86,8 @@ class Visit(msgspec.Struct, kw_only=True):
     current: OperationId | None = None
     locked: bool = False
     asked_lock: bool = False
-    needs_reboot: bool = False
+    unbooted: tuple[OperationId, ...] = ()
+    """Applied ones that want the reboot which is still to come."""
     reboot: EffectId | None = None
     tasks: tuple[str, ...] = ()
     """Verification that the operations demand."""
@@ -100,6 +101,10 @@ class Visit(msgspec.Struct, kw_only=True):
     """What still runs on the unit then is stopped after a checkpoint and queued again."""
     train: TrainName | None = None
     drained_at: Instant | None = None
+
+    @property
+    def needs_reboot(self) -> bool:
+        return bool(self.unbooted)
 
     @property
     def lock_name(self) -> str:

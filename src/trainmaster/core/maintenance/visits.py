@@ -233,14 +233,13 @@ def _undo_next(step: Step, visit: Visit) -> bool:
             continue
         visit.unchecked = tuple(other for other in visit.unchecked if other != name)
         visit.applied = tuple(other for other in visit.applied if other != name)
+        visit.unbooted = tuple(other for other in visit.unbooted if other != name)
         visit.current = name
         if running.wants_undo(step, operation):
             running.send(step, operation, "undo")
         else:
             running.finish(step, operation, operation.ends_as, operation.failure)
         return True
-    waiting = (operations[name] for name in visit.applied)
-    visit.needs_reboot = visit.needs_reboot and any(_boots(step, operation) for operation in waiting)
     return False
 
 
@@ -323,7 +322,7 @@ def _note_applied(step: Step, visit: Visit, operation: Operation, boot: bool) ->
     if operation.id not in visit.applied:
         visit.applied = (*visit.applied, operation.id)
     if boot:
-        visit.needs_reboot = True
+        visit.unbooted = (*visit.unbooted, operation.id)
         if not operation.is_wide():
             visit.unchecked = (*visit.unchecked, operation.id)
     if visit.current == operation.id:
@@ -333,11 +332,10 @@ def _note_applied(step: Step, visit: Visit, operation: Operation, boot: bool) ->
 
 def _reboot(step: Step, visit: Visit) -> None:
     move(step, visit, _P.REBOOTING, "something asks for a reboot")
-    asked = [name for name in visit.applied if name in step.state.maintenance.operations]
+    asked, visit.unbooted = visit.unbooted, ()
     why = f"{MAINTENANCE}: {', '.join(asked)}"
-    operation = asked[0] if asked else OperationId("")
-    effect = step.emit(RebootHost(id=step.next_id(), host=visit.unit, operation=operation, why=why))
-    visit.reboot, visit.needs_reboot = effect.id, False
+    effect = step.emit(RebootHost(id=step.next_id(), host=visit.unit, operation=asked[0], why=why))
+    visit.reboot = effect.id
     step.wake(f"reboot/{visit.unit}", after(step.now, REBOOT_DEADLINE))
 
 

@@ -153,3 +153,22 @@ def test_a_reboot_ends_with_its_visit() -> None:
     world.pass_time(2 * HOUR)
     assert world.state("h0") == "out-failed"
     assert world.engine.pending() == ()
+
+
+def test_a_second_reboot_that_nobody_wants_any_more() -> None:
+    """1. A host was booted for an update. 2. While that is looked at, another update that needs a boot joins the visit
+    and is applied. 3. It is cancelled before the boot: the host returns without a second one."""
+    world = PlannerWorld()
+    world.hold = lambda effect: isinstance(effect, RunSteps) and effect.leg == "check"
+    first = world.request("bios", "host/h0")
+    second = world.request("driver", "host/h0")
+    world.hold = lambda effect: isinstance(effect, RunSteps) and effect.operation not in (first, second)
+    last = world.request("fan", "host/h0")
+    world.let()
+    assert (world.outcome(second), world.operation(second).effect) == ("running", None)
+    world.submit(OperationCancelled(at=world.now, operation=second, by=ME, reason="not wanted"))
+    world.hold = lambda effect: False
+    world.let()
+    assert [world.outcome(name) for name in (first, second, last)] == ["done", "cancelled", "done"]
+    assert world.done.count("h0:reboot") == 1
+    assert world.state("h0") == "ready"
