@@ -19,6 +19,7 @@ from trainmaster.core.base.time import SECOND, Duration
 from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import AnyEvent
+from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.catalogue import Catalogue, Component, Disturbs, Kind, Spread, StepSpec
 from trainmaster.core.maintenance.invariants import units_of
 from trainmaster.core.recovery.events import EffectEnded, Outcome
@@ -200,6 +201,8 @@ class MaintenanceWorld(World):
                 continue  # past its deadline by a clock that jumped; the planner can't see that it goes on
             assert units.isdisjoint(concerns), f"1: {effect.id} begins on {concerns} while {other} works at {host}"
         for unit in operation.units:
+            if self.engine.state.hosts[unit].state is HostState.OUT_FAILED:
+                continue  # a repair of what was lost: nobody can know what still runs there
             self._nothing_runs(unit, f"{operation.id} ({effect.leg})")
         if effect.leg == "apply" and effect.observe is not None:
             before = self.applied.get(operation.id)

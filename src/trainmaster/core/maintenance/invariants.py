@@ -16,7 +16,7 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import RebootHost, RunSteps
 from trainmaster.core.fleet.inventory import HostSpec
-from trainmaster.core.fleet.lifecycle import RESTART_GRACE, Host, HostState
+from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.maintenance import contract, train_invariants
 from trainmaster.core.maintenance.catalogue import Kind
 from trainmaster.core.maintenance.gate import CONTRACTS_ASKED
@@ -328,10 +328,8 @@ def _served(state: ClusterState, derived: Derived, line: str, names: list[Operat
             yield f"6: {name} waits for capacity in the line of {line}, and nothing refuses it"
             return
         waits_for_time = operation.reason is not None and operation.reason.token in _PASSES
-        for key, at in step.asked if waits_for_time else ():
-            set_to = state.wakes.get(key)
-            if set_to is None or set_to > max(at, state.now) + RESTART_GRACE:
-                yield f"6: {name} waits for a job until {at}, and is not called by then ({key}: {set_to})"
+        if waits_for_time and step.asked and "lines/all" not in state.wakes:
+            yield f"6: {name} waits for a job until its time has passed, and nothing will call it then"
 
 
 def _indexes(state: ClusterState, index: PlannerIndex, anew: PlannerIndex) -> Iterator[str]:

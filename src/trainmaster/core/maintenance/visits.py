@@ -147,6 +147,10 @@ def go_on(step: Step, unit: HostId) -> None:
         if not visit.pending and not visit.wide:
             _called_off(step, visit)
         return
+    if visit.phase is _P.RETURNING:
+        if not visit.pending and not visit.wide:  # who joined on its way back was taken back
+            hosts.lift(step, step.state.hosts[unit], MAINTENANCE, "nobody needs it out any more")
+        return
     if visit.phase is _P.OUT and (visit.pending or visit.needs_reboot):
         has_lock = _has_lock(step, visit)
         for name in visit.wide:

@@ -172,3 +172,16 @@ def test_a_second_reboot_that_nobody_wants_any_more() -> None:
     assert [world.outcome(name) for name in (first, second, last)] == ["done", "cancelled", "done"]
     assert world.done.count("h0:reboot") == 1
     assert world.state("h0") == "ready"
+
+
+def test_who_joins_on_the_way_back_and_is_cancelled() -> None:
+    """1. A host proves that it works after an update; another update joins. 2. It is cancelled. 3. The host goes back
+    to production, held by nobody."""
+    world = PlannerWorld()
+    world.hold = lambda effect: isinstance(effect, VerifyHost)
+    world.request("nic", "host/h0")
+    late = world.request("fan", "host/h0")
+    world.submit(OperationCancelled(at=world.now, operation=late, by=ME, reason="not wanted"))
+    assert not world.engine.state.hosts[HostId("h0")].holds
+    world.let()
+    assert world.state("h0") == "ready"
