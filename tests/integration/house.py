@@ -271,7 +271,7 @@ class House:
     # --- rest
 
     def settle(self) -> None:
-        """Ends all jobs, lifts all holds, and waits until every host is ready and free."""
+        """Ends all jobs, lifts all holds, and waits until every host is ready and free, and runs nothing of a job."""
         for item in self.get("/v1/jobs", Jobs).items:
             if item.state not in ENDED:
                 self.change(f"/v1/jobs/{item.id}/cancel", JobChange(reason="the test is over"))
@@ -279,6 +279,7 @@ class House:
         if held:
             self.resume(*held)
         wait("every host is ready and free", self._at_rest)
+        wait("nothing but agents runs", lambda: all(len(self.processes(host)) == 1 for host in self.hosts()))
 
     def _at_rest(self) -> bool:
         return all(

@@ -42,7 +42,7 @@ def test_workers_survive_the_agent_and_are_adopted(host: AgentHost) -> None:
 
 def test_exit_while_no_agent_runs_is_told_by_the_next(host: AgentHost) -> None:
     """1. The agent is dead while the worker fails. 2. The next agent tells the end with its cause, once, even if it is
-    started a third time."""
+    started a third time; it names the attempt, whose keeper is left."""
     host.run(WAITS + "raise OSError(98, 'Address already in use')\n", ("json",))
     host.worker_pid()
     host.kill_agent()
@@ -52,7 +52,7 @@ def test_exit_while_no_agent_runs_is_told_by_the_next(host: AgentHost) -> None:
     exit = host.exits(1)[0]
     assert exit.failure is not None
     assert (exit.failure.exception, "Address already in use" in exit.failure.message) == ("OSError", True)
-    assert host.server.registers[-1].attempts == ()
+    assert host.server.registers[-1].attempts == ((ATTEMPT, 0),)
     host.server.do(host.stop())  # its report follows the acknowledgement of the exit
     host.kill_agent()
     host.start_agent()

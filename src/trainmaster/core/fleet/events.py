@@ -23,7 +23,8 @@ class AgentRegistered(Event):
     address: str
     """Where other hosts of an attempt reach this one (MASTER_ADDR when rank 0 runs here)."""
     attempts: tuple[tuple[AttemptId, int], ...]
-    """(attempt, epoch) of every worker group that is alive on the host."""
+    """(attempt, epoch) of whatever is left of attempts on the host: the epoch of its workers, 0 where none live and
+    only a keeper is warm."""
     versions: dict[ComponentName, str] = {}
     """What the agent sees of the components that it was told to watch."""
 

@@ -11,6 +11,7 @@ from typing import Final
 from trainmaster.core.base.ids import AttemptId, HostId, JobId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, after, in_seconds
+from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.recovery.attempt import Attempt
@@ -90,7 +91,8 @@ def _ends_soon(step: Step, job: Job, attempt: Attempt) -> Reason | None:
 def _unreplaced(
     step: Step, job: Job, attempt: Attempt, members: list[HostId], units: Sequence[HostId]
 ) -> Reason | None:
-    """Whether hosts are there for those that leave: free ones, and spares of the attempt that stay."""
+    """Whether hosts are there for those that leave: free ones, and spares of the attempt that stay. Who was let go
+    before and has not gone yet takes one as well."""
     if job.spec.on_drain == "finish":
         return None
     leaving = set(units)
@@ -98,10 +100,34 @@ def _unreplaced(
     spares = sum(1 for name in attempt.spares if name not in leaving and hosts[name].is_usable())
     free = step.derived.free.count(attempt.cluster, attempt.stack)
     free -= sum(1 for unit in leaving if unit in step.derived.free and hosts[unit].stack == attempt.stack)
+    if spares + free >= len(members):  # who goes already is only counted where it may matter: it costs a look at all
+        going = _going(step, attempt, leaving)
+        spares, free = max(0, spares - going), free - max(0, going - spares) - _promised(step, attempt)
     if spares + free >= len(members):
         return None
     sentence = (
-        f"{job.spec.name} ({job.id}) would lose {len(members)} hosts; {spares} spares and {free} free hosts are left"
-        f" to replace them"
+        f"{job.spec.name} ({job.id}) would lose {len(members)} hosts; {spares} spares and {max(0, free)} free hosts"
+        f" are left to replace them"
     )
-    return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=free)
+    return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=max(0, free))
+
+
+def _going(step: Step, attempt: Attempt, leaving: set[HostId]) -> int:
+    """Members that were told to leave, or are on their way, and still need somebody in their place."""
+    told = step.derived.planner.noticed.get(attempt.id, ())
+    hosts = step.state.hosts
+    return sum(
+        1
+        for name in attempt.members
+        if name not in leaving and (name in told or hosts[name].state is HostState.DRAINING)
+    )
+
+
+def _promised(step: Step, attempt: Attempt) -> int:
+    """Free hosts that other attempts of these hosts' kind will need for members that were told to leave."""
+    promised = 0
+    for name, units in step.derived.planner.noticed.items():
+        other = step.state.attempts[name]
+        if name != attempt.id and (other.cluster, other.stack) == (attempt.cluster, attempt.stack):
+            promised += max(0, len(units) - len(other.spares))
+    return promised

@@ -219,7 +219,6 @@ class Agent:
     # --- what the session asks ---
 
     def registration(self) -> Register:
-        living = tuple((group.attempt, group.epoch) for group in self._groups() if group.living())
         return Register(
             host=self.host,
             session=self.session.id,
@@ -227,7 +226,7 @@ class Agent:
             address=self.settings.address,
             version=__version__,
             pid=os.getpid(),
-            attempts=living,
+            attempts=tuple((attempt.id, attempt.living_epoch()) for attempt in self.attempts.values()),
             versions=self._versions,
         )
 

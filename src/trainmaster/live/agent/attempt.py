@@ -347,6 +347,10 @@ class HostAttempt:
                 raise EffectFailed(f"processes of {self.id} do not end after SIGKILL")
             await asyncio.sleep(0.005)
 
+    def living_epoch(self) -> int:
+        """The newest epoch whose workers live; 0 if none do (the keeper may still run)."""
+        return max((epoch for epoch, group in self.groups.items() if group.living()), default=0)
+
     async def leave(self) -> None:
         """Lets go of everything without ending anything (the agent ends, the workers stay)."""
         self._releasing = True

@@ -137,6 +137,26 @@ def test_a_job_rides_through_a_whole_train() -> None:
     assert 4 <= len(world.yields) <= 6
 
 
+def test_one_spare_replaces_one_host_at_a_time() -> None:
+    """1. A job saves before it moves, and has one spare. 2. Two of its hosts are wanted, one after the other: the first
+    is told, the second waits, for the spare is promised. 3. Another job without spares does not get it either."""
+    world = JobWorld(hosts=6, maintenance=6)
+    contract = MaintenanceContract(checkpoint_wait=Duration(10 * MINUTE))
+    job = world.run(hosts=3, spares=0, contract=contract)
+    other = world.run(hosts=2, spares=0, contract=contract, name="other")
+    members = world.attempt(job).members
+    first, second = (world.request("nic", f"host/{name}") for name in members[:2])
+    third = world.request("nic", f"host/{world.attempt(other).members[0]}")
+    waits = {name: world.operation(name).reason for name in (first, second, third)}
+    assert waits[first].token is Token.NOTICE_GIVEN
+    for name in (second, third):
+        assert waits[name].token is Token.NO_REPLACEMENT
+        assert waits[name].numbers["free"] == 0
+    world.pass_time(2 * HOUR)
+    assert [world.outcome(name) for name in (first, second, third)] == ["done"] * 3
+    assert world.attempt(job).state.value == "running"
+
+
 def test_all_hosts_of_a_job_in_a_domain_move_at_once() -> None:
     """1. Two hosts of a job are in the domain of a stop. 2. The job is asked to leave once, not twice."""
     world = JobWorld(hosts=8, maintenance=2)
