@@ -26,6 +26,7 @@ from trainmaster.core.maintenance.plan import (
 )
 from trainmaster.core.maintenance.stages import RolloutSpec
 from trainmaster.core.maintenance.train import CycleProof, MissedUnit, TrainSpec
+from trainmaster.core.words import count_text
 from trainmaster.live.server.maintenance_resources import (
     CapacityView,
     CarriedView,
@@ -38,6 +39,7 @@ from trainmaster.live.server.maintenance_resources import (
     Operations,
     OperationsReport,
     OperationView,
+    PlanReport,
     RolloutDetail,
     RolloutReport,
     Rollouts,
@@ -292,7 +294,7 @@ ACCOUNT = Account(
     uncounted=2,
 )
 LIMIT = Limit(
-    book="c1-compute", total=40, in_service=37, taken_before=1, taken_after=3, most=2, failed=1, failed_most=1
+    book="c1-compute", total=40, in_service=37, taken_before=1, taken_after=2, most=2, failed=1, failed_most=1
 )
 HIT = JobHit(
     job=JobId("job-1"),
@@ -327,6 +329,7 @@ def operations_plan(index: int = 900, **more: Any) -> OperationsPlan:
         items=(item(1), item(8), item(5, SPENT)),
         units=3,
         hosts="gpu-[1,5,8]",
+        at_once="gpu-[1,8]",
         gpus=24,
         jobs=(HIT,),
         capacity=(LIMIT,),
@@ -351,6 +354,7 @@ REFUSED = operations_plan(
     ),
     units=0,
     hosts="",
+    at_once="",
     gpus=0,
     jobs=(),
     capacity=(),
@@ -428,6 +432,16 @@ def reply(sentence: str, changed: bool = True) -> MaintenanceReport:
     return MaintenanceReport(index=901, dry_run=False, changed=changed, sentence=sentence)
 
 
+PLAN_OF_ALL = PlanReport(
+    index=900,
+    operations=operations_plan(),
+    gangs=(GANG_PLAN,),
+    versions=(reply("storage-client 2.0 is the proven version"),),
+    rollouts=(ROLLOUT_PLAN,),
+    trains=(train_plan(),),
+)
+
+
 def asked(*numbers: int, waits: int = 0) -> OperationsReport:
     answers = (
         OperationAnswer(
@@ -438,7 +452,7 @@ def asked(*numbers: int, waits: int = 0) -> OperationsReport:
         )
         for number in numbers
     )
-    sentence = f"{len(numbers)} operations are asked for"
+    sentence = f"{count_text(len(numbers), 'operation')} {'is' if len(numbers) == 1 else 'are'} asked for"
     return OperationsReport(index=901, dry_run=False, items=tuple(answers), sentence=sentence)
 
 
@@ -508,3 +522,4 @@ def maintenance(api: FakeApi) -> None:
     api.answer("POST", "/v1/versions", reply("storage-client 2.0 is the proven version"))
     gang_report = GangReport(index=900, dry_run=False, plan=GANG_PLAN, sentence="llama (job-1): 2 hosts together")
     api.answer("POST", "/v1/gang-upgrades", gang_report)
+    api.answer("POST", "/v1/plans", PLAN_OF_ALL)

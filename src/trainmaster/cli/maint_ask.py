@@ -35,6 +35,8 @@ from trainmaster.live.server.maintenance_resources import (
     OperationAsk,
     OperationsReport,
     OperationsRequest,
+    PlanReport,
+    PlanRequest,
     RolloutReport,
     TrainReport,
 )
@@ -154,17 +156,44 @@ def keep_plan(file: Path, made: Made) -> None:
 
 
 def plan(client: Client, asked: Asked) -> Made:
-    """Asks the server what would come of it; changes nothing."""
+    """Asks the server what would come of it; changes nothing. Several parts are planned together, as the later ones
+    build on those before."""
     made = Made(made_at=Instant(time.time_ns() // 1000), asked=asked)
-    if asked.operations:
+    if _count(asked) > 1:
+        found = client.post("/v1/plans", _request(asked), PlanReport)
+        made = made.but(operations=found.operations, gangs=found.gangs, versions=found.versions)
+        made = made.but(rollouts=found.rollouts, trains=found.trains)
+    elif asked.operations:
         report = client.post("/v1/operations", _operations(asked, dry_run=True), OperationsReport)
         made = made.but(operations=report.plan)
-    gangs = tuple(client.post("/v1/gang-upgrades", each.but(dry_run=True), GangReport).plan for each in asked.gangs)
-    versions = tuple(client.post("/v1/versions", each.but(dry_run=True), MaintenanceReport) for each in asked.versions)
-    rollouts = tuple(client.post("/v1/rollouts", each.but(dry_run=True), RolloutReport).plan for each in asked.rollouts)
-    trains = tuple(client.post("/v1/trains", each.but(dry_run=True), TrainReport).plan for each in asked.trains)
-    seeded = tuple(each.but(seed=drawn.seed) for each, drawn in zip(asked.rollouts, rollouts, strict=True))
-    return made.but(asked=asked.but(rollouts=seeded), gangs=gangs, versions=versions, rollouts=rollouts, trains=trains)
+    else:
+        made = _alone(client, made)
+    seeded = tuple(each.but(seed=drawn.seed) for each, drawn in zip(asked.rollouts, made.rollouts, strict=True))
+    return made.but(asked=asked.but(rollouts=seeded))
+
+
+def _alone(client: Client, made: Made) -> Made:
+    """With the plan of its only part, which is none of operations."""
+    asked = made.asked
+    for gang in asked.gangs:
+        made = made.but(gangs=(client.post("/v1/gang-upgrades", gang.but(dry_run=True), GangReport).plan,))
+    for version in asked.versions:
+        made = made.but(versions=(client.post("/v1/versions", version.but(dry_run=True), MaintenanceReport),))
+    for rollout in asked.rollouts:
+        made = made.but(rollouts=(client.post("/v1/rollouts", rollout.but(dry_run=True), RolloutReport).plan,))
+    for train in asked.trains:
+        made = made.but(trains=(client.post("/v1/trains", train.but(dry_run=True), TrainReport).plan,))
+    return made
+
+
+def _request(asked: Asked) -> PlanRequest:
+    return PlanRequest(
+        operations=asked.operations,
+        gangs=asked.gangs,
+        versions=asked.versions,
+        rollouts=asked.rollouts,
+        trains=asked.trains,
+    )
 
 
 def _operations(asked: Asked, **more: Any) -> OperationsRequest:

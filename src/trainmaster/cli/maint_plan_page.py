@@ -50,13 +50,13 @@ def print_plan(made: Made, output: Output) -> None:
         first = False
         match part:
             case OperationsPlan():
-                _operations(part, made.asked.operations[0].key.partition("/")[0] + "/", output)
+                _operations(part, output)
             case GangPlan():
                 _gang(part, output)
             case MaintenanceReport():
                 sys.stdout.write(f"version:  {part.sentence}\n")
             case RolloutPlan():
-                _rollout(part, output)
+                _rollout(part, made.trains, output)
             case TrainPlan():
                 _train(part, output)
 
@@ -78,41 +78,51 @@ def blast(made: Made) -> str:
     parts += [report.sentence for report in made.versions]
     for rollout in made.rollouts:
         what = work_text(rollout.spec.component, rollout.spec.version, "")
-        parts.append(f"roll out {what} to {count_text(len(rollout.spec.pool), 'host')} by {len(rollout.stages)} stages")
+        pool, stages = count_text(len(rollout.spec.pool), "host"), count_text(len(rollout.stages), "stage")
+        parts.append(f"roll out {what} to {pool} by {stages}")
     for train in made.trains:
         units = count_text(sum(domain.units for domain in train.domains), "unit")
         mode = "observes" if train.spec.mode == "observe" else "visits"
-        parts.append(f"declare train {train.spec.name}, which {mode} {units} in {len(train.domains)} stops")
+        stops = count_text(len(train.domains), "stop")
+        parts.append(f"declare train {train.spec.name}, which {mode} {units} in {stops}")
     return "; ".join(parts)
 
 
 def _leave(plan: OperationsPlan) -> str:
     text = units_text(plan.units, plan.hosts, plan.gpus)
-    return f"{text} leave{'s' if plan.units == 1 else ''}" if plan.units else text
+    turns = f" ({_turns(plan)})" if _turns(plan) else ""
+    return f"{text} leave{'s' if plan.units == 1 else ''}{turns}" if plan.units else text
+
+
+def _turns(plan: OperationsPlan) -> str:
+    """Who leaves at once, if not all do."""
+    if plan.at_once == plan.hosts:
+        return ""
+    return f"{plan.at_once} at once, the others in turn" if plan.at_once else "none of them at once"
 
 
 def _hit(jobs: Sequence[JobHit]) -> str:
     if not jobs:
         return "; no job is hit"
-    return f", which hits {', '.join(f'{hit.name} ({hit.job})' for hit in jobs)}"
+    return f", which hits {', '.join(dict.fromkeys(f'{hit.name} ({hit.job})' for hit in jobs))}"
 
 
 # Operations
 
 
-def _operations(plan: OperationsPlan, prefix: str, output: Output) -> None:
-    """`prefix`: of keys, by which reasons name operations of the same plan; nobody wrote it, so nobody knows it."""
+def _operations(plan: OperationsPlan, output: Output) -> None:
     fields = Fields()
     fields.add("asks for", count_text(len(plan.items), "operation"))
-    fields.add("leaving", units_text(plan.units, plan.hosts, plan.gpus))
+    turns = f"; {_turns(plan)}" if _turns(plan) else ""
+    fields.add("leaving", units_text(plan.units, plan.hosts, plan.gpus) + turns)
     if plan.units:
-        fields.add("of each", "one drain, its operations in the order below, one reboot at most, one verification")
+        fields.add("of each", "one drain, components in the catalogue's order, then the rest, one reboot at most")
         fields.add("out for", f"{seconds_words(plan.expected_s)} at the longest{_hours(plan.gpu_hours)}")
     fields.add("waiting", f"{plan.waiting} of {len(plan.items)} would wait" if plan.waiting else "nothing would wait")
     fields.add("refused", f"{plan.refused} of {len(plan.items)} can't be asked for" if plan.refused else "")
     fields.add("made at", f"log index {plan.index}, fingerprint {plan.fingerprint}")
     fields.write()
-    section("Operations, in order")
+    section("Operations, in the order in which they are asked for")
     columns = [
         Column("work", lambda row: row.work),
         Column("scope", lambda row: row.scope),
@@ -123,7 +133,7 @@ def _operations(plan: OperationsPlan, prefix: str, output: Output) -> None:
         Column("waits for", lambda row: row.waits),
         Column("executor", lambda row: row.executor, wide=True),
     ]
-    rows = [row.but(waits=row.waits.replace(prefix, "")) for row in fold_operations(plan.items)]
+    rows = fold_operations(plan.items)
     small_table(output, rows[:ROWS_MAX], columns)
     if len(rows) > ROWS_MAX:
         sys.stdout.write(f"and {len(rows) - ROWS_MAX} more rows: -o json\n")
@@ -150,7 +160,8 @@ def fold_operations(items: Sequence[OperationPlan]) -> list[FoldedOperations]:
     for item in items:
         reason = item.refused or item.waits
         token = str(reason.token) if reason is not None else ""
-        key = (item.kind, item.component, item.version, item.disturbs, item.steps, item.refused is None, token)
+        state = (item.refused is None, item.known is None, token)
+        key = (item.kind, item.component, item.version, item.disturbs, item.steps, *state)
         groups.setdefault(key, []).append(item)
     return [_folded(members) for members in groups.values()]
 
@@ -158,6 +169,8 @@ def fold_operations(items: Sequence[OperationPlan]) -> list[FoldedOperations]:
 def _folded(members: Sequence[OperationPlan]) -> FoldedOperations:
     first = members[0]
     waits = short_reason(first.waits) if first.refused is None else f"refused, {short_reason(first.refused)}"
+    if first.known is not None:
+        waits = f"asked for before: {', '.join(str(item.known) for item in members[:3])}"
     executors = {item.executor for item in members if item.executor}
     return FoldedOperations(
         work=work_text(first.kind, first.component, first.version),
@@ -186,7 +199,7 @@ def _jobs(jobs: Sequence[JobHit], output: Output) -> None:
         Column("name", lambda hit: hit.name),
         Column("loses", lambda hit: fold(hit.leaving)),
         Column("gpus", lambda hit: hit.gpus),
-        Column("it", lambda hit: hit.outcome),
+        Column("it", lambda hit: f"{hit.outcome}, later" if hit.later else hit.outcome),
         Column("to", lambda hit: fold(hit.to)),
         Column("what", lambda hit: hit.sentence),
     ]
@@ -202,7 +215,7 @@ def _capacity(limits: Sequence[Limit], output: Output) -> None:
         Column("total", lambda row: row.total),
         Column("in service", lambda row: row.in_service),
         Column("taken", lambda row: row.taken_before),
-        Column("then", lambda row: row.taken_after),
+        Column("at once", lambda row: row.taken_after),
         Column("of at most", lambda row: row.most),
         Column("failed", lambda row: row.failed),
         Column("at most", lambda row: row.failed_most),
@@ -226,12 +239,28 @@ def _gang(plan: GangPlan, output: Output) -> None:
     _capacity(plan.capacity, output)
 
 
-def _rollout(plan: RolloutPlan, output: Output) -> None:
+def _brought_by(plan: RolloutPlan, declared: Sequence[TrainPlan]) -> str:
+    """Trains that are there, and those of the same plan that would go there."""
+    found = [str(name) for name in plan.trains]
+    pool, component = set(plan.spec.pool), plan.spec.component
+    observing = []
+    for train in declared:
+        takes = not train.spec.components or component in train.spec.components
+        if not takes or pool.isdisjoint(unit for domain in train.spec.domains for unit in domain):
+            continue
+        (found if train.spec.mode == "act" else observing).append(f"{train.spec.name} of this plan")
+    if found:
+        return f"train {', '.join(dict.fromkeys(found))}"
+    if observing:
+        return f"no train yet: {', '.join(observing)} only observes until it is promoted"
+    return "no train: nothing happens until one is declared"
+
+
+def _rollout(plan: RolloutPlan, declared: Sequence[TrainPlan], output: Output) -> None:
     fields, spec = Fields(), plan.spec
     fields.add("rollout", f"{plan.rollout}: {spec.component} {spec.version} to {count_text(len(spec.pool), 'host')}")
     fields.add("seen with it", count_text(plan.carriers, "host") if plan.carriers else "no host yet")
-    trains = ", ".join(plan.trains)
-    fields.add("brought by", f"train {trains}" if trains else "no train: nothing happens until one is declared")
+    fields.add("brought by", _brought_by(plan, declared))
     fields.add("a host", f"is out for {seconds_words(plan.expected_s)}{_hours(plan.gpu_hours, ' for the pool')}")
     fields.add("if rejected", "its hosts are rolled back" if spec.on_failure == "roll-back" else "its hosts are held")
     fields.add("drawn by", f"seed {plan.seed}")

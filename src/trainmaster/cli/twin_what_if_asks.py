@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.cli.errors import Failed
-from trainmaster.core.base.ids import Owner, RolloutId
+from trainmaster.core.base.ids import Owner
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.commands import find_job
 from trainmaster.core.engine import Engine
@@ -23,10 +23,11 @@ from trainmaster.core.events import (
 from trainmaster.core.maintenance.building import build_train
 from trainmaster.core.maintenance.check import check_component, check_operation
 from trainmaster.core.maintenance.plans import plan_gang, plan_rollout, resolve_after
+from trainmaster.core.rehearsal import Rehearsal
 from trainmaster.core.step import Step
 from trainmaster.live.maintfile import Asked
 from trainmaster.live.server.http import Refusal
-from trainmaster.live.server.maintenance_changes import rollout_spec
+from trainmaster.live.server.maintenance_plans import next_rollout, rollout_spec
 from trainmaster.live.server.maintenance_resources import GangRequest, RolloutRequest, TrainRequest, VersionRequest
 
 BY: Final = Owner("person:what-if")
@@ -38,7 +39,7 @@ def events_of(engine: Engine, asked: Asked) -> Iterator[AnyEvent]:
     """All events, in the order in which `maint apply` asks. Raises `Failed` for what a server would refuse."""
     yield from _operations(engine, asked)
     for gang in asked.gangs:
-        yield _gang(_look(engine), gang)
+        yield _gang(engine, gang)
     for version in asked.versions:
         yield _version(_look(engine), version)
     for rollout in asked.rollouts:
@@ -66,12 +67,13 @@ def _operations(engine: Engine, asked: Asked) -> Iterator[AnyEvent]:
         yield OperationRequested(at=step.now, spec=spec, by=BY, key=ask.key)
 
 
-def _gang(step: Step, asked: GangRequest) -> AnyEvent:
+def _gang(engine: Engine, asked: GangRequest) -> AnyEvent:
+    step = _look(engine)
     what = f"the gang upgrade of {asked.job}"
     job = find_job(step.state, asked.job)
     if job is None:
         raise Failed(f"the server would refuse {what}", "there is no such job", "trainmaster job ls --all")
-    found = plan_gang(step, job, asked.component, asked.version)
+    found = plan_gang(Rehearsal(engine.snapshot(), step.now), job.id, asked.component, asked.version)
     if isinstance(found, Reason):
         raise _refused(what, found)
     return GangUpgradeRequested(
@@ -88,13 +90,13 @@ def _version(step: Step, asked: VersionRequest) -> AnyEvent:
 
 def _rollout(step: Step, asked: RolloutRequest) -> AnyEvent:
     what = f"the rollout of {asked.component} {asked.version}"
-    name = RolloutId(f"rollout-{len(step.state.maintenance.rollouts) + 1}")
+    name = next_rollout(step)
     seed = asked.seed if asked.seed is not None else SEED
     try:
         spec = rollout_spec(step, asked)
     except Refusal as error:
         raise _refused(what, error.problem.reason) from error
-    found = plan_rollout(step, name, spec, seed)
+    found = plan_rollout(step, name, spec, seed, step.state.index)
     if isinstance(found, Reason):
         raise _refused(what, found)
     return RolloutDeclared(at=step.now, rollout=name, spec=spec, seed=seed, by=BY)

@@ -39,6 +39,7 @@ from trainmaster.core.maintenance.plan import OperationsPlan
 from trainmaster.live.server.maintenance_resources import (
     MaintenanceChange,
     OperationsRequest,
+    PlanRequest,
     RolloutRequest,
     TrainReport,
     TrainRequest,
@@ -158,7 +159,8 @@ def test_consent(api: FakeApi, line: CommandLine) -> None:
     plans(api, operations_plan())
     ran = line.run("maint", "apply", *WORDS, "--reason", "fix", answers="n\n")
     assert (ran.code, [sent.dry_run for sent in requests(api)]) == (1, [True])
-    assert "ask for 3 operations: 3 units gpu-[1,5,8] (24 GPUs) leave, which hits llama (job-1)" in ran.err
+    leave = "3 units gpu-[1,5,8] (24 GPUs) leave (gpu-[1,8] at once, the others in turn)"
+    assert f"ask for 3 operations: {leave}, which hits llama (job-1)" in ran.err
     assert line.run("maint", "apply", *WORDS, "--reason", "fix", answers="y\n").code == 0
     assert [sent.dry_run for sent in requests(api)][1:] == [True, True, False]
     plans(api, operations_plan(), operations_plan(fingerprint="ee", waiting=2))
@@ -187,37 +189,34 @@ def test_what_is_refused_is_not_sent(api: FakeApi, line: CommandLine) -> None:
 
 
 def test_a_file_of_many_parts(api: FakeApi, line: CommandLine) -> None:
-    """1. All parts are planned before the first is sent. 2. The first is bound to the plan that was read; each later
-    one to a plan made after those before it. 3. The rollout is drawn by the seed that was shown."""
+    """1. All parts are planned together before the first is sent, since the later ones build on those before. 2. The
+    first is bound to the plan that was read; each later one to a plan made after those before it. 3. The rollout is
+    drawn by the seed that was shown."""
     ran = line.run("maint", "apply", str(FILES / "maintenance.toml"), *REASON)
     assert ran.code == 0, ran.err
     posts = [(each.path, json.loads(each.body).get("dry_run", False)) for each in api.asked if each.method == "POST"]
-    every = ["/v1/operations", "/v1/gang-upgrades", "/v1/versions", "/v1/rollouts", "/v1/trains"]
-    assert posts[:5] == [(path, True) for path in every]
-    assert posts[5:] == [
+    [whole] = [decode(body, PlanRequest) for body in api.bodies("/v1/plans")]
+    parts = (whole.operations, whole.gangs, whole.versions, whole.rollouts, whole.trains)
+    assert [len(part) for part in parts] == [3, 1, 1, 1, 1]
+    assert posts == [
+        ("/v1/plans", False),
         ("/v1/operations", False), ("/v1/gang-upgrades", True), ("/v1/gang-upgrades", False), ("/v1/versions", False),
         ("/v1/rollouts", True), ("/v1/rollouts", False), ("/v1/trains", True), ("/v1/trains", False),
     ]  # fmt: skip
     drawn = [decode(body, RolloutRequest) for body in api.bodies("/v1/rollouts")]
-    assert [each.seed for each in drawn] == [None, 7, 7]
+    assert [each.seed for each in (*whole.rollouts, *drawn)] == [None, 7, 7]
     assert drawn[-1].check_plan == "00000000000000bb"
 
 
 def test_a_part_that_fails_leaves_the_rest_told(api: FakeApi, line: CommandLine) -> None:
     """1. Operations are accepted. 2. The job of the gang upgrade ended meanwhile. 3. Exit code 7: what is done, what
     is not and why; later parts were not sent."""
-    gang = api.answers["POST", "/v1/gang-upgrades"]
     refused = encode({"reason": because(Token.JOB_NOT_RUNNING, "llama (job-1) has no hosts"), "fix": ""})
-
-    def answer(question: Any) -> tuple[int, bytes]:
-        first = len(api.bodies("/v1/gang-upgrades")) == 1
-        return gang(question) if first else (409, refused)
-
-    api.answers["POST", "/v1/gang-upgrades"] = answer
+    api.answers["POST", "/v1/gang-upgrades"] = lambda question: (409, refused)
     ran = line.run("maint", "apply", str(FILES / "maintenance.toml"), *REASON)
     assert ran.code == 7
     assert ran.err.startswith("error: 1 of 5 parts are done: 3 operations are asked for\n  why: then: llama (job-1)")
-    assert len(api.bodies("/v1/trains")) == 1
+    assert api.bodies("/v1/trains") == []
 
 
 # Waiting and watching

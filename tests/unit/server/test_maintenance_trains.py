@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from tests.unit.server.maintenance_house import MaintenanceHouse, during
 
-from trainmaster.core.base.ids import ComponentName, JobId, Owner, TrainName
+from trainmaster.core.base.ids import ComponentName, JobId, KindName, Owner, TrainName
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, Duration
 from trainmaster.core.base.value import Value
 from trainmaster.core.events import JobSubmitted
 from trainmaster.core.maintenance.capacity import Share
+from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.stages import Percentages
 from trainmaster.core.maintenance.wish import TrainWish
 from trainmaster.core.scheduling.request import JobSpec
@@ -20,6 +21,9 @@ from trainmaster.live.server.maintenance_resources import (
     MaintenanceChange,
     MaintenanceReport,
     MaintenanceView,
+    OperationAsk,
+    PlanReport,
+    PlanRequest,
     RolloutDetail,
     RolloutReport,
     RolloutRequest,
@@ -47,6 +51,43 @@ async def start_job(house: MaintenanceHouse, hosts: int = 2, spares: int = 0) ->
     spec = JobSpec(name="llama", command=("true",), hosts=hosts, spares=spares)
     await house.submit(JobSubmitted(at=house.runtime.now(), spec=spec, by=Owner("person:test")))
     assert house.runtime.engine.state.jobs[JobId("job-1")].attempts
+
+
+def test_the_parts_of_a_file_are_planned_together(tmp_path: Path) -> None:
+    """1. A file takes two hosts, calls a version proven, asks for a rollout, and declares a train. 2. Planned together:
+    the train brings the version that the file calls proven and the one on trial, and its first stop waits, since the
+    operations of the file have spent the buffer. 3. Nothing has changed. 4. A part that can't be: the whole is
+    refused."""
+
+    async def act(house: MaintenanceHouse) -> None:
+        reboots = tuple(
+            OperationAsk(spec=OperationSpec(kind=KindName("reboot"), scope=(f"host/{host}",)), key=host)
+            for host in ("h4", "h5")
+        )
+        request = PlanRequest(
+            operations=reboots,
+            versions=(VersionRequest(component=NIC, version="2"),),
+            rollouts=(RolloutRequest(component=ComponentName("bios"), version="3", canary=6, seed=1),),
+            trains=(TrainRequest(train=WISH),),
+        )
+        before = house.runtime.engine.snapshot()
+        plan = await house.post("/v1/plans", request, PlanReport)
+        assert plan.operations is not None
+        assert (plan.operations.waiting, plan.operations.at_once) == (0, "h[4-5]")
+        assert [each.sentence for each in plan.versions] == ["nic 2 is the proven version"]
+        (train,) = plan.trains
+        assert [(row.component, row.units) for row in train.domains[0].due] == [("bios", 2), ("nic", 2)]
+        assert train.waits is not None
+        assert train.waits.token is Token.MAINTENANCE_BUFFER_SPENT
+        assert {plan.operations.index, plan.rollouts[0].index, train.index} == {plan.index}
+        alone = (await house.post("/v1/trains", ask(WISH, dry_run=True), TrainReport)).plan
+        assert (alone.domains[0].due, alone.waits) == ((), None)
+        assert house.runtime.engine.snapshot() == before
+        strange = request.but(versions=(VersionRequest(component=ComponentName("nope"), version="2"),))
+        status, problem = await house.refused("/v1/plans", strange)
+        assert (status, problem.reason.token) == (404, Token.NO_SUCH_COMPONENT)
+
+    during(tmp_path, act)
 
 
 def test_a_train_from_plan_to_proof(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmaster.core.base.ids import ComponentName, HostId, JobId, RolloutId, TrainName
+from trainmaster.core.base.ids import ComponentName, HostId, JobId, OperationId, RolloutId, TrainName
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.maintenance.stages import RolloutSpec
@@ -36,6 +36,8 @@ class JobHit(Value):
     gpus: int
     """Of the hosts that leave."""
     sentence: str
+    later: bool = False
+    """They leave when their turn has come, not at once."""
 
 
 class Limit(Value):
@@ -48,6 +50,7 @@ class Limit(Value):
     taken_before: int
     """Out for planned work, or promised to it."""
     taken_after: int
+    """With all that would begin at once."""
     most: int
     """The maintenance buffer."""
     failed: int
@@ -76,6 +79,8 @@ class OperationPlan(Value):
     """From the drain to the return of a unit, with what is pending there already."""
     waits: Reason | None = None
     """What it would wait for if it were asked for now."""
+    known: OperationId | None = None
+    """It was asked for before, with the same key; then the rest says nothing."""
 
 
 class OperationsPlan(Value):
@@ -83,8 +88,10 @@ class OperationsPlan(Value):
     fingerprint: str = ""
     items: tuple[OperationPlan, ...]
     units: int
-    """That leave, each counted once."""
+    """That leave sooner or later, each counted once."""
     hosts: str
+    at_once: str = ""
+    """Those that would begin to leave now, folded; the others wait for their turn."""
     gpus: int
     jobs: tuple[JobHit, ...]
     capacity: tuple[Limit, ...]

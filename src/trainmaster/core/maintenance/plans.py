@@ -1,36 +1,46 @@
 """Plans of maintenance: what would happen if this were asked for now. Nothing is changed by planning.
 
-The plan asks the functions that decide (the gate, the ledger, what is due, the contracts of jobs), so it says what the
-engine would say at this instant; it does not foretell what comes in between. Durations are medians of the catalogue:
-of what is pending on a unit, one after the other, with one drain and at most one reboot.
+What would wait, and for what, is said by the engine itself: it is given the events in a rehearsal
+(`core/rehearsal.py`). What a plan adds (whom it hits, how long it takes, what it costs) is in `consequences.py`. It
+says what the engine would do at this instant; it does not foretell what comes in between: who waits for its turn is
+shown as waiting. Durations are medians of the catalogue: of what is pending on a unit, one after the other, with one
+drain and at most one reboot.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from trainmaster.core.base.hostlist import fold
-from trainmaster.core.base.ids import ComponentName, HostId, JobId, KindName, OperationId, Owner, RolloutId
+from trainmaster.core.base.ids import ComponentName, HostId, JobId, OperationId, Owner, RolloutId, operation_id
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.base.time import HOUR, MINUTE, Duration, in_seconds
-from trainmaster.core.maintenance import contract, gate, trains
+from trainmaster.core.base.time import HOUR, Duration, in_seconds
+from trainmaster.core.events import GangUpgradeRequested, OperationRequested, TimePassed, TrainDeclared
+from trainmaster.core.maintenance import gate, running, trains
 from trainmaster.core.maintenance.catalogue import Component, Kind, takes_capacity
 from trainmaster.core.maintenance.check import check_component, check_operation, check_rollout, never
+from trainmaster.core.maintenance.consequences import (
+    attempt_on,
+    boot,
+    duration,
+    hits,
+    hits_later,
+    limits,
+    total_gpu_hours,
+)
 from trainmaster.core.maintenance.domains import Domain, DomainId, stops_by_gang
 from trainmaster.core.maintenance.due import Due, due_on
 from trainmaster.core.maintenance.events import OperationSpec
-from trainmaster.core.maintenance.operation import Operation
+from trainmaster.core.maintenance.operation import Operation, OperationState
 from trainmaster.core.maintenance.plan import (
     DomainPlan,
     DueCount,
     GangPlan,
     HeldUpdate,
-    JobHit,
-    Limit,
     OperationPlan,
     OperationsPlan,
-    Outcome,
     RolloutPlan,
     StagePlan,
     TrainPlan,
@@ -38,49 +48,129 @@ from trainmaster.core.maintenance.plan import (
 )
 from trainmaster.core.maintenance.stages import Plan, RolloutSpec
 from trainmaster.core.maintenance.train import Train, TrainSpec, TrainState
-from trainmaster.core.recovery.attempt import Attempt
+from trainmaster.core.rehearsal import Rehearsal
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.step import Step
 
-USUAL_BOOT: Final = Duration(8 * MINUTE)
-"""Of a reboot, where the catalogue has no kind `reboot` that says how long one takes."""
+PLANNER: Final = Owner("policy:plan")
+_OPERATION: Final = re.compile(r"\bop-\d+\b")
 
 
-def plan_operations(step: Step, specs: Sequence[OperationSpec], keys: Sequence[str] = ()) -> OperationsPlan:
-    """What the gate would do with these operations, in their order. `keys`: of each, by which others may name it."""
+class _Draft(NamedTuple):
+    """An operation that can be asked for."""
+
+    operation: Operation
+    work: Component | Kind
+
+
+def plan_operations(
+    step: Step, rehearsal: Rehearsal, specs: Sequence[OperationSpec], keys: Sequence[str] = ()
+) -> OperationsPlan:
+    """What the engine would do with these operations, in their order. `keys`: of each, by which others may name it;
+    `step`: the state that the rehearsal begins with."""
+    keys = keys or [""] * len(specs)
+    known = {key: name for key, name in step.state.maintenance.keys.items() if key in keys}
+    drafts = _drafts(step, specs, keys)
+    before = step.derived.planner.ledger.account().books
+    waiting = _ask(rehearsal, specs, keys, drafts)
     items: list[OperationPlan] = []
     works: dict[HostId, list[Component | Kind]] = {}
-    taken: dict[HostId, None] = {}
-    for place, spec in enumerate(specs):
-        refused = check_operation(step, spec, keys[:place])
-        if refused is not None:
-            items.append(_shown(spec, refused))
+    now: dict[HostId, None] = {}
+    later: dict[HostId, Reason] = {}
+    for place, (spec, draft) in enumerate(zip(specs, drafts, strict=True)):
+        if isinstance(draft, Reason) or keys[place] in known:
+            refused = draft if isinstance(draft, Reason) and keys[place] not in known else None
+            items.append(_shown(spec, refused).but(known=known.get(keys[place])))
             continue
-        operation = gate.draft(step, spec, Owner(""))
-        work = step.derived.planner.work(spec)
-        assert work is not None, spec
+        operation, waits = draft.operation, waiting.get(place)
         for unit in operation.units or (operation.executor,):
-            works.setdefault(unit, []).append(work)
-        waits = _waits(step, operation, taken, keys)
+            works.setdefault(unit, []).append(draft.work)
         if waits is None:
-            taken |= dict.fromkeys(operation.units)
-        items.append(_planned(step, operation, work, waits))
-    leaving = tuple(unit for unit, here in works.items() if any(map(takes_capacity, here)))
-    durations = {unit: _duration(step, unit, here) for unit, here in works.items()}
+            now |= dict.fromkeys(operation.units)
+        else:
+            later |= dict.fromkeys(operation.units, waits)
+        items.append(_planned(step, operation, draft.work, waits))
+    leaving = tuple(unit for unit in works if unit in now or unit in later)
+    after_now = {unit: reason for unit, reason in later.items() if unit not in now}
+    durations = {unit: duration(step, unit, here) for unit, here in works.items()}
     plan = OperationsPlan(
         index=step.state.index,
         items=tuple(items),
         units=len(leaving),
         hosts=fold(leaving) if leaving else "",
+        at_once=fold(now) if now else "",
         gpus=sum(step.state.hosts[unit].spec.gpus for unit in leaving),
-        jobs=hits(step, leaving, told=False),
-        capacity=limits(step, leaving),
+        jobs=(*hits(step, tuple(now), told=False), *hits_later(step, after_now)),
+        capacity=limits(before, rehearsal.look(), leaving),
         expected_s=in_seconds(max(durations.values(), default=0)),
-        gpu_hours=round(_gpu_hours(step, {unit: durations[unit] for unit in leaving}), 3),
+        gpu_hours=round(total_gpu_hours(step, {unit: durations[unit] for unit in leaving}), 3),
         waiting=sum(item.waits is not None for item in items),
         refused=sum(item.refused is not None for item in items),
     )
     return plan.but(fingerprint=fingerprint_of(plan))
+
+
+def _drafts(step: Step, specs: Sequence[OperationSpec], keys: Sequence[str]) -> list[_Draft | Reason]:
+    """Each as it would be, or why it can't be asked for."""
+    drafts: list[_Draft | Reason] = []
+    refused: set[str] = set()
+    for place, spec in enumerate(specs):
+        reason = check_operation(step, spec, keys[:place])
+        missing = next((name for name in spec.after if name in refused), None)
+        if reason is None and missing is not None:
+            told = _told(specs[list(keys).index(missing)])
+            reason = because(Token.PREDECESSOR_FAILED, f"{told} must be done before, and it can't be asked for")
+        if reason is not None:
+            refused.add(keys[place])
+            drafts.append(reason)
+            continue
+        work = step.derived.planner.work(spec)
+        assert work is not None, spec
+        drafts.append(_Draft(gate.draft(step, spec, Owner("")), work))
+    return drafts
+
+
+def _ask(
+    rehearsal: Rehearsal, specs: Sequence[OperationSpec], keys: Sequence[str], drafts: Sequence[_Draft | Reason]
+) -> dict[int, Reason]:
+    """Asks for all that can be asked for, and tells what waits once all are there, by place."""
+    names: dict[OperationId, int] = {}
+    for place, (spec, draft) in enumerate(zip(specs, drafts, strict=True)):
+        state = rehearsal.look().state.maintenance
+        if isinstance(draft, Reason) or keys[place] in state.keys:
+            continue
+        names[operation_id(state.requested + 1)] = place
+        asked = resolve_after(spec, state.keys)
+        rehearsal.handle(OperationRequested(at=rehearsal.now, spec=asked, by=PLANNER, key=keys[place]))
+    look = rehearsal.look()
+    found = {place: _wait_of(look, name) for name, place in names.items()}
+
+    def named(match: re.Match[str]) -> str:
+        place = names.get(OperationId(match[0]))
+        return match[0] if place is None else _told(specs[place])
+
+    return {
+        place: reason.but(sentence=_OPERATION.sub(named, reason.sentence))
+        for place, reason in found.items()
+        if reason is not None
+    }
+
+
+def _told(spec: OperationSpec) -> str:
+    """An operation that has no id yet, in words."""
+    what = " ".join(word for word in (spec.kind, spec.component, spec.version) if word)
+    more = f" and {len(spec.scope) - 3} more" if len(spec.scope) > 3 else ""
+    return f"{what} on {', '.join(spec.scope[:3])}{more}"
+
+
+def _wait_of(step: Step, name: OperationId) -> Reason | None:
+    """What it waits for at the gate, or at a lock of its own; a visit that it has joined is no wait."""
+    operation = step.state.maintenance.operations.get(name)
+    if operation is None:
+        return next((one.reason for one in step.state.maintenance.ended if one.id == name), None)
+    if operation.asked_lock and not operation.locked:
+        return running.busy(step, name)
+    return operation.reason if operation.state is OperationState.REQUESTED else None
 
 
 def _shown(spec: OperationSpec, refused: Reason | None = None) -> OperationPlan:
@@ -97,147 +187,18 @@ def _planned(step: Step, operation: Operation, work: Component | Kind, waits: Re
         executor=operation.executor,
         disturbs=work.disturbs,
         steps=tuple(one.name for one in work.steps),
-        expected_s=in_seconds(max(_duration(step, unit, [work]) for unit in units or (operation.executor,))),
+        expected_s=in_seconds(max(duration(step, unit, [work]) for unit in units or (operation.executor,))),
         waits=waits,
-    )
-
-
-def _waits(step: Step, operation: Operation, taken: Collection[HostId], keys: Sequence[str]) -> Reason | None:
-    """What it would wait for, with what those before it in the same request take."""
-    earlier = [name for name in operation.spec.after if name in keys]
-    if earlier:
-        sentence = f"{', '.join(earlier[:3])} must be done before"
-        return because(Token.WAITS_FOR_OPERATION, sentence, predecessors=len(earlier))
-    found = gate.refusal(step, operation)
-    if found is not None or not operation.units or not taken:
-        return found
-    return step.derived.planner.ledger.check((*taken, *operation.units))
-
-
-# What it means for units, jobs and books
-
-
-def _duration(step: Step, unit: HostId, works: Iterable[Component | Kind]) -> Duration:
-    """From the notice to the return, with what is pending on the unit already."""
-    index, maintenance = step.derived.planner, step.state.maintenance
-    together = list(works)
-    visit = maintenance.visits.get(unit)
-    if visit is not None:
-        for name in visit.pending:
-            work = index.work(maintenance.operations[name].spec)
-            assert work is not None, name
-            together.append(work)
-    total: int = sum(work.duration.median for work in together)
-    if any(map(takes_capacity, together)):
-        total += _notice(step, unit)
-    if any(work.disturbs == "reboot" and not _is_boot(work) for work in together):
-        total += _boot(step)
-    return Duration(total)
-
-
-def _is_boot(work: Component | Kind) -> bool:
-    """Nothing but a reboot: its own duration has it."""
-    return isinstance(work, Kind) and work.name == "reboot"
-
-
-def _boot(step: Step) -> Duration:
-    kind = step.state.maintenance.catalogue.kind(KindName("reboot"))
-    return kind.duration.median if kind is not None else USUAL_BOOT
-
-
-def _notice(step: Step, unit: HostId) -> Duration:
-    """How long the job on the unit may keep it at the most."""
-    attempt = _attempt_on(step, unit)
-    if attempt is None:
-        return Duration(0)
-    asked = step.state.jobs[attempt.job].spec.contract
-    return Duration(asked.notice + asked.checkpoint_wait)
-
-
-def _attempt_on(step: Step, unit: HostId) -> Attempt | None:
-    host = step.state.hosts[unit]
-    if host.allocation is None or host.role != "member":
-        return None
-    attempt = step.state.attempts[host.allocation]
-    return attempt if attempt.is_live() else None
-
-
-def _gpu_hours(step: Step, out: dict[HostId, Duration]) -> float:
-    total = sum(step.state.hosts[unit].spec.gpus * duration for unit, duration in out.items())
-    return total / HOUR
-
-
-def hits(step: Step, units: Sequence[HostId], told: bool) -> tuple[JobHit, ...]:
-    """The jobs that run on these units, and what becomes of them if all leave. `told`: those that can't be moved are
-    stopped after a checkpoint."""
-    members: dict[JobId, list[HostId]] = {}
-    for unit in units:
-        attempt = _attempt_on(step, unit)
-        if attempt is not None:
-            members.setdefault(attempt.job, []).append(unit)
-    refusals = contract.refusals(step, units, told=told)
-    return tuple(
-        _hit(step, step.state.jobs[job], tuple(leaving), set(units), refusals.get(leaving[0]), told)
-        for job, leaving in sorted(members.items())
-    )
-
-
-def _hit(
-    step: Step, job: Job, leaving: tuple[HostId, ...], units: set[HostId], refusal: Reason | None, told: bool
-) -> JobHit:
-    attempt = step.state.attempts[job.attempts[-1]]
-    usable = (name for name in attempt.spares if name not in units and step.state.hosts[name].is_usable())
-    spares = tuple(name for name, _ in zip(usable, leaving, strict=False))
-    free = step.derived.free.count(attempt.cluster, attempt.stack)
-    free -= sum(1 for unit in units if unit in step.derived.free and step.state.hosts[unit].stack == attempt.stack)
-    lost = f"{fold(leaving)} of {job.spec.name} ({job.id})"
-    outcome: Outcome
-    if job.spec.on_drain == "finish":
-        outcome, sentence = "finishes", f"{lost}: it may finish first"
-    elif refusal is not None:
-        outcome, sentence = "waits", f"{lost}: {refusal.sentence}"
-    elif told and len(spares) + free < len(leaving):
-        outcome, sentence = "stops", f"{lost}: no hosts are there to replace them, so it is stopped after a checkpoint"
-    else:
-        to = [fold(spares)] if spares else []
-        others = len(leaving) - len(spares)
-        to += [f"{others} free hosts"] if others else []
-        outcome, sentence = "moves", f"{lost}: it moves to {' and '.join(to)} after a checkpoint"
-    return JobHit(
-        job=job.id,
-        name=job.spec.name,
-        leaving=leaving,
-        outcome=outcome,
-        to=spares if outcome == "moves" else (),
-        gpus=sum(step.state.hosts[unit].spec.gpus for unit in leaving),
-        sentence=sentence,
-    )
-
-
-def limits(step: Step, units: Sequence[HostId]) -> tuple[Limit, ...]:
-    """The books that count one of the units, before and after planned work has taken them."""
-    wanted = step.derived.planner.ledger.books_of(units)
-    return tuple(
-        Limit(
-            book=book.name,
-            total=book.total,
-            in_service=book.in_service,
-            taken_before=book.maintenance.used,
-            taken_after=book.maintenance.used + wanted[book.name],
-            most=book.maintenance.size,
-            failed=book.out_failed,
-            failed_most=book.failure.size,
-        )
-        for book in step.derived.planner.ledger.account().books
-        if book.name in wanted
     )
 
 
 # Trains
 
 
-def plan_train(step: Step, spec: TrainSpec) -> TrainPlan:
-    """What the train would do. The spec was made by `building.build_train`."""
+def plan_train(rehearsal: Rehearsal, spec: TrainSpec) -> TrainPlan:
+    """What the train would do, which is declared in the rehearsal. The spec was made by `building.build_train`."""
+    step = rehearsal.look()
+    before = step.derived.planner.ledger.account().books
     known = step.state.maintenance.trains.get(spec.name)
     changes = known is None or known.spec != spec or known.state is TrainState.ENDED
     train = msgspec.structs.replace(known) if known is not None and not changes else _new(step, spec)
@@ -248,8 +209,9 @@ def plan_train(step: Step, spec: TrainSpec) -> TrainPlan:
     running = {job.id: _members(step, job) for job in step.state.jobs.values()}
     domains = [Domain(id=DomainId(f"stop/{place}"), units=units) for place, units in enumerate(spec.domains)]
     hit = [count for count in stops_by_gang(domains, running).values() if count]
+    domain = spec.domains[place]
     plan = TrainPlan(
-        index=step.state.index,
+        index=rehearsal.index,
         spec=spec,
         known=known is not None,
         changes=changes,
@@ -257,13 +219,28 @@ def plan_train(step: Step, spec: TrainSpec) -> TrainPlan:
         next=place + 1,
         jobs=hits(step, leaving, told=spec.evict_after is not None),
         waits=step.state.maintenance.paused.get(spec.name) or step.derived.planner.ledger.check(leaving),
-        capacity=limits(step, spec.domains[place]),
+        capacity=(),
         every_s=in_seconds(spec.cycle // len(spec.domains)),
         stops_per_job=round(sum(hit) / len(hit), 3) if hit else 0.0,
         gpu_hours=round(sum(hours for _, hours in stops), 3),
         held_back=tuple(HeldUpdate(component=name, reason=reason) for name, reason in sorted(train.held_back.items())),
     )
+    acts = rehearsal.again() if spec.mode == "observe" else rehearsal  # of one that observes: what it would take
+    if changes:
+        plan = plan.but(waits=_first_stop(acts, spec.but(mode="act")))
+    plan = plan.but(capacity=limits(before, acts.look(), domain))
+    if changes and acts is not rehearsal:
+        _first_stop(rehearsal, spec)
     return plan.but(fingerprint=fingerprint_of(plan))
+
+
+def _first_stop(rehearsal: Rehearsal, spec: TrainSpec) -> Reason | None:
+    """Declares the train and lets its first stop come; what that waits for, if it can't begin."""
+    rehearsal.handle(TrainDeclared(at=rehearsal.now, spec=spec, by=PLANNER))
+    rehearsal.handle(TimePassed(at=rehearsal.now))
+    state = rehearsal.look().state.maintenance
+    train = state.trains[spec.name]
+    return state.paused.get(spec.name) or (train.reason if train.state is TrainState.WAITING else None)
 
 
 def _new(step: Step, spec: TrainSpec) -> Train:
@@ -285,7 +262,7 @@ def _stop(step: Step, train: Train, place: int) -> tuple[DomainPlan, float]:
     for due in rows.values():
         for row in due:
             counts[row.component, row.version] = counts.get((row.component, row.version), 0) + 1
-    attempts = [attempt for unit in units if (attempt := _attempt_on(step, unit)) is not None]
+    attempts = [attempt for unit in units if (attempt := attempt_on(step, unit)) is not None]
     at = train.cycle_began + train.spec.cycle * place // len(train.spec.domains)
     plan = DomainPlan(
         number=place + 1,
@@ -297,25 +274,26 @@ def _stop(step: Step, train: Train, place: int) -> tuple[DomainPlan, float]:
         expected_s=in_seconds(max(out.values(), default=0)),
         at=None if place < train.next_domain else at,
     )
-    return plan, _gpu_hours(step, {unit: out[unit] for unit in leaving})
+    return plan, total_gpu_hours(step, {unit: out[unit] for unit in leaving})
 
 
 def _duration_of(step: Step, unit: HostId, due: Sequence[Due]) -> Duration:
-    return _duration(step, unit, [step.derived.planner.component(row.component) for row in due])
+    return duration(step, unit, [step.derived.planner.component(row.component) for row in due])
 
 
 # Rollouts and gang upgrades
 
 
-def plan_rollout(step: Step, rollout: RolloutId, spec: RolloutSpec, seed: int) -> RolloutPlan | Reason:
+def plan_rollout(step: Step, rollout: RolloutId, spec: RolloutSpec, seed: int, index: int) -> RolloutPlan | Reason:
+    """`index`: of the log that the state stands for, or began with."""
     reason = check_rollout(step, spec)
     if reason is not None:
         return reason
     stages, component = Plan(rollout, spec, seed), step.derived.planner.component(spec.component)
-    expected = max(_duration(step, unit, [component]) for unit in spec.pool)
+    expected = max(duration(step, unit, [component]) for unit in spec.pool)
     hosts = step.state.hosts
     plan = RolloutPlan(
-        index=step.state.index,
+        index=index,
         rollout=rollout,
         spec=spec,
         seed=seed,
@@ -332,7 +310,7 @@ def plan_rollout(step: Step, rollout: RolloutId, spec: RolloutSpec, seed: int) -
         carriers=sum(hosts[unit].versions.get(spec.component) == spec.version for unit in spec.pool),
         trains=tuple(sorted(name for name, train in step.state.maintenance.trains.items() if _brings(train, spec))),
         expected_s=in_seconds(expected),
-        gpu_hours=round(_gpu_hours(step, {unit: _duration(step, unit, [component]) for unit in spec.pool}), 3),
+        gpu_hours=round(total_gpu_hours(step, {unit: duration(step, unit, [component]) for unit in spec.pool}), 3),
     )
     return plan.but(fingerprint=fingerprint_of(plan))
 
@@ -345,8 +323,10 @@ def _brings(train: Train, spec: RolloutSpec) -> bool:
     return acts and takes and any(not pool.isdisjoint(domain) for domain in train.spec.domains)
 
 
-def plan_gang(step: Step, job: Job, component: ComponentName, version: str) -> GangPlan | Reason:
-    """All hosts of a job at once, with their spares."""
+def plan_gang(rehearsal: Rehearsal, name: JobId, component: ComponentName, version: str) -> GangPlan | Reason:
+    """All hosts of a job at once, with their spares; it is asked for in the rehearsal."""
+    step = rehearsal.look()
+    job, before = step.state.jobs[name], step.derived.planner.ledger.account().books
     reason = _check_gang(step, job, component, version)
     if reason is not None:
         return reason
@@ -356,10 +336,10 @@ def plan_gang(step: Step, job: Job, component: ComponentName, version: str) -> G
     if reason is not None:
         return reason
     work = step.derived.planner.component(component)
-    expected = work.duration.median + (_boot(step) if work.disturbs == "reboot" else 0) + job.spec.yield_deadline
+    expected = work.duration.median + (boot(step) if work.disturbs == "reboot" else 0) + job.spec.yield_deadline
     plan = GangPlan(
-        index=step.state.index,
-        job=job.id,
+        index=rehearsal.index,
+        job=name,
         name=job.spec.name,
         component=component,
         version=version,
@@ -368,10 +348,17 @@ def plan_gang(step: Step, job: Job, component: ComponentName, version: str) -> G
         gpus=sum(step.state.hosts[unit].spec.gpus for unit in units),
         expected_s=in_seconds(expected),
         steps_lost=0,
-        gpu_hours=round(_gpu_hours(step, dict.fromkeys(units, Duration(expected))), 3),
-        waits=step.derived.planner.ledger.check(units),
-        capacity=limits(step, units),
+        gpu_hours=round(total_gpu_hours(step, dict.fromkeys(units, Duration(expected))), 3),
+        waits=None,
+        capacity=(),
     )
+    event = GangUpgradeRequested(
+        at=rehearsal.now, job=name, component=component, version=version, by=PLANNER, reason=""
+    )
+    rehearsal.handle(event)
+    gang = step.state.maintenance.gangs.get(name)
+    waits = gang.reason if gang is not None and gang.began_at is None else None
+    plan = plan.but(waits=waits, capacity=limits(before, step, units))
     return plan.but(fingerprint=fingerprint_of(plan))
 
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import encode
-from trainmaster.live.server import agents, changes, maintenance, maintenance_changes, people
+from trainmaster.live.server import agents, changes, maintenance, maintenance_changes, maintenance_plans, people
 from trainmaster.live.server.http import Call, Endpoint, Refusal, Route, json_response, problem_response
 from trainmaster.live.server.openapi import document
 from trainmaster.live.server.service import Service
@@ -32,6 +32,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *changes.ROUTES,
     *maintenance.ROUTES,
     *maintenance_changes.ROUTES,
+    *maintenance_plans.ROUTES,
     Route(
         method="GET",
         path="/openapi.json",

@@ -6,13 +6,12 @@ in the same breath. Up to a thousand operations come in one request: they are de
 is staged, and stored by one commit; if one of them is refused, none is asked for.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from trainmaster.core.base.ids import OperationId, Owner, RolloutId, TrainName, operation_id
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.base.time import Instant, seconds
+from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.maintenance.building import build_train
@@ -32,15 +31,24 @@ from trainmaster.core.maintenance.events import (
     TrainResumed,
     VersionTargeted,
 )
-from trainmaster.core.maintenance.plan import Plan
 from trainmaster.core.maintenance.plans import plan_gang, plan_operations, plan_rollout, plan_train, resolve_after
 from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE, RolloutState
-from trainmaster.core.maintenance.stages import RolloutSpec
 from trainmaster.core.maintenance.train import TrainState
 from trainmaster.core.step import Step
+from trainmaster.core.words import count_text
 from trainmaster.live.server.changes import asker, with_reason
 from trainmaster.live.server.http import MIB, Call, Refusal, Route
 from trainmaster.live.server.maintenance import known_rollout, known_train
+from trainmaster.live.server.maintenance_plans import (
+    check_moved,
+    next_rollout,
+    planned_text,
+    refusal_of,
+    rehearsal_of,
+    rollout_spec,
+    seed_of,
+    version_text,
+)
 from trainmaster.live.server.maintenance_resources import (
     GangReport,
     GangRequest,
@@ -56,34 +64,10 @@ from trainmaster.live.server.maintenance_resources import (
     TrainRequest,
     VersionRequest,
 )
-from trainmaster.live.server.people import known_hosts, known_job
+from trainmaster.live.server.people import known_job
 from trainmaster.live.server.runtime import Runtime
 
 KEY_MAX: Final = 200
-_NOT_FOUND: Final = frozenset(
-    {
-        Token.NO_SUCH_HOST, Token.NO_SUCH_JOB, Token.NO_SUCH_RESOURCE, Token.NO_SUCH_KIND, Token.NO_SUCH_COMPONENT,
-        Token.NO_SUCH_OPERATION, Token.NO_SUCH_TRAIN, Token.NO_SUCH_ROLLOUT,
-    }
-)  # fmt: skip
-_BAD: Final = frozenset({Token.BAD_REQUEST, Token.VERSION_MISSING, Token.SCOPE_MISMATCH})
-
-
-def refusal_of(reason: Reason) -> Refusal:
-    """404 for what does not exist, 400 for what is written wrong, 409 for what the world does not allow."""
-    status = 404 if reason.token in _NOT_FOUND else 400 if reason.token in _BAD else 409
-    return Refusal.of(status, reason)
-
-
-def _check_moved(plan: Plan, check_index: int | None, check_plan: str) -> None:
-    """Refuses to carry out a plan that is not what was shown."""
-    if check_index is None or check_index == plan.index or (check_plan and check_plan == plan.fingerprint):
-        return
-    said = "another plan follows now" if check_plan else "no fingerprint says that it is the same plan still"
-    sentence = f"the plan is of index {check_index}, the log is at {plan.index}, and {said}"
-    raise Refusal(409, Token.WORLD_MOVED, sentence, planned=check_index, index=plan.index)
-
-
 # Operations
 
 
@@ -99,10 +83,10 @@ async def request_operations(call: Call) -> OperationsReport:
         asks = [_with_reason(ask, body.reason) for ask in body.operations]
         specs = [resolve_after(ask.spec, step.state.maintenance.keys) for ask in asks]
         if body.dry_run or body.check_index is not None:
-            plan = plan_operations(step, specs, [ask.key for ask in asks])
+            plan = plan_operations(step, rehearsal_of(runtime, now), specs, [ask.key for ask in asks])
             if body.dry_run:
-                return _planned(plan.index, asks, OperationsReport(index=plan.index, dry_run=True, plan=plan))
-            _check_moved(plan, body.check_index, body.check_plan)
+                return OperationsReport(index=plan.index, dry_run=True, plan=plan, sentence=planned_text(plan))
+            check_moved(plan, body.check_index, body.check_plan)
         asks = [ask.but(spec=spec) for ask, spec in zip(asks, specs, strict=True)]
         _check_all(step, asks)
         return _ask_all(runtime, asks, by, now)
@@ -112,15 +96,6 @@ async def request_operations(call: Call) -> OperationsReport:
 
 def _with_reason(ask: OperationAsk, reason: str) -> OperationAsk:
     return ask if ask.spec.reason.strip() or not reason.strip() else ask.but(spec=ask.spec.but(reason=reason))
-
-
-def _planned(index: int, asks: list[OperationAsk], report: OperationsReport) -> OperationsReport:
-    plan = report.plan
-    assert plan is not None, index
-    parts = [f"{len(asks)} operations", f"{plan.units} units leave production", f"{len(plan.jobs)} jobs are hit"]
-    parts += [f"{plan.waiting} wait"] if plan.waiting else []
-    parts += [f"{plan.refused} are refused"] if plan.refused else []
-    return report.but(sentence=", ".join(parts))
 
 
 def _check_all(step: Step, asks: list[OperationAsk]) -> None:
@@ -197,7 +172,10 @@ def _ask_all(runtime: Runtime, asks: list[OperationAsk], by: Owner, now: Instant
         found = state.operations.get(name) or ended[name]
         items.append(OperationAnswer(operation=name, known=was_known, state=found.state.value, reason=found.reason))
     new = known.count(False)
-    sentence = f"{new} operations are asked for" + (f", {len(asks) - new} were before" if new < len(asks) else "")
+    verb = "is" if new == 1 else "are"
+    old = len(asks) - new
+    before = f", {old} {'was' if old == 1 else 'were'} before" if old else ""
+    sentence = f"{count_text(new, 'operation')} {verb} asked for{before}"
     return OperationsReport(index=runtime.engine.index, dry_run=False, items=tuple(items), sentence=sentence)
 
 
@@ -245,13 +223,14 @@ async def declare_train(call: Call) -> TrainReport:
         spec = build_train(step, body.train)
         if isinstance(spec, Reason):
             raise refusal_of(spec)
-        plan = plan_train(step, spec)
+        plan = plan_train(rehearsal_of(runtime, now), spec)
         index = plan.index
-        sentence = f"train {spec.name}: {len(plan.domains)} stops, one every {plan.every_s / 3600:.3g} h, {spec.mode}"
+        stops = count_text(len(plan.domains), "stop")
+        sentence = f"train {spec.name}: {stops}, one every {plan.every_s / 3600:.3g} h, {spec.mode}"
         if not plan.changes:
             sentence = f"train {spec.name} is there just so"
         elif not body.dry_run:
-            _check_moved(plan, body.check_index, body.check_plan)
+            check_moved(plan, body.check_index, body.check_plan)
             index = runtime.stage(TrainDeclared(at=now, spec=spec, by=by)).index
         return TrainReport(index=index, dry_run=body.dry_run, changed=plan.changes, plan=plan, sentence=sentence)
 
@@ -304,53 +283,24 @@ async def declare_rollout(call: Call) -> RolloutReport:
     body: RolloutRequest = call.body
     with_reason(body.reason, body.dry_run)
     by, now = asker(call), call.service.now()
-    seed = body.seed if body.seed is not None else int.from_bytes(os.urandom(6))
-    if not 0 <= seed < 2**53:
-        raise Refusal(400, Token.BAD_REQUEST, "seed must be 0 to 2**53 - 1")
+    seed = seed_of(body)
 
     def decide(runtime: Runtime) -> RolloutReport:
         step = runtime.engine.glance(now)
-        name = RolloutId(f"rollout-{len(step.state.maintenance.rollouts) + 1}")
+        name = next_rollout(step)
         spec = rollout_spec(step, body)
-        plan = plan_rollout(step, name, spec, seed)
+        plan = plan_rollout(step, name, spec, seed, step.state.index)
         if isinstance(plan, Reason):
             raise refusal_of(plan)
         index = plan.index
         if not body.dry_run:
-            _check_moved(plan, body.check_index, body.check_plan)
+            check_moved(plan, body.check_index, body.check_plan)
             index = runtime.stage(RolloutDeclared(at=now, rollout=name, spec=spec, seed=seed, by=by)).index
-        what = f"{name}: {spec.component} {spec.version} to {len(spec.pool)} hosts in {len(plan.stages)} stages"
+        hosts, stages = count_text(len(spec.pool), "host"), count_text(len(plan.stages), "stage")
+        what = f"{name}: {spec.component} {spec.version} to {hosts} in {stages}"
         return RolloutReport(index=index, dry_run=body.dry_run, rollout=name, plan=plan, sentence=what)
 
     return await call.service.command(decide)
-
-
-def rollout_spec(step: Step, body: RolloutRequest) -> RolloutSpec:
-    """What is asked for, for these hosts. Raises `Refusal`."""
-    for key in ("soak_s", "stage_limit_s"):
-        if not 0 <= getattr(body, key) <= 366 * 86_400.0:
-            raise Refusal(400, Token.BAD_REQUEST, f"{key} must be 0 to a year")
-    component = step.state.maintenance.catalogue.component(body.component)
-    kinds = component.units if component is not None else ()
-    if body.hosts:
-        pool = known_hosts(step.state, body.hosts)
-    else:
-        units = sorted(step.state.hosts.values(), key=lambda host: host.position)
-        pool = tuple(host.id for host in units if host.spec.kind in kinds)
-    strata = tuple(str(step.state.hosts[unit].spec.pod) for unit in pool) if body.by_pod else ()
-    return RolloutSpec(
-        component=body.component,
-        version=body.version,
-        pool=pool,
-        strata=strata,
-        canary=body.canary,
-        stages=body.stages,
-        criteria=body.criteria,
-        soak=seconds(body.soak_s),
-        unproven_percent=body.unproven_percent,
-        stage_limit=seconds(body.stage_limit_s),
-        on_failure=body.on_failure,
-    )
 
 
 def _steer(step: Step, name: RolloutId, wanted: tuple[RolloutState, ...]) -> None:
@@ -410,7 +360,7 @@ async def target_version(call: Call) -> MaintenanceReport:
         index = step.state.index
         if changed and not body.dry_run:
             index = runtime.stage(VersionTargeted(at=now, component=body.component, version=body.version, by=by)).index
-        sentence = f"{body.component} {body.version} is the proven version" + ("" if changed else " already")
+        sentence = version_text(body.component, body.version, changed)
         return MaintenanceReport(index=index, dry_run=body.dry_run, changed=changed, sentence=sentence)
 
     return await call.service.command(decide)
@@ -424,17 +374,18 @@ async def upgrade_gang(call: Call) -> GangReport:
     def decide(runtime: Runtime) -> GangReport:
         step = runtime.engine.glance(now)
         job = known_job(step.state, body.job)
-        plan = plan_gang(step, job, body.component, body.version)
+        plan = plan_gang(rehearsal_of(runtime, now), job.id, body.component, body.version)
         if isinstance(plan, Reason):
             raise refusal_of(plan)
         index = plan.index
         if not body.dry_run:
-            _check_moved(plan, body.check_index, body.check_plan)
+            check_moved(plan, body.check_index, body.check_plan)
             event = GangUpgradeRequested(
                 at=now, job=job.id, component=body.component, version=body.version, by=by, reason=body.reason
             )
             index = runtime.stage(event).index
-        what = f"{job.spec.name} ({job.id}): {plan.units} hosts get {body.component} {body.version} together"
+        units = count_text(plan.units, "host")
+        what = f"{job.spec.name} ({job.id}): {units} together to {body.component} {body.version}"
         return GangReport(index=index, dry_run=body.dry_run, plan=plan, sentence=what)
 
     return await call.service.command(decide)

@@ -17,6 +17,7 @@
     POST /v1/rollouts/R/pause | resume | stop        MaintenanceChange -> MaintenanceReport
     POST /v1/versions                                VersionRequest -> MaintenanceReport
     POST /v1/gang-upgrades                           GangRequest -> GangReport
+    POST /v1/plans                                   PlanRequest -> PlanReport
 
 A plan (`dry_run`) has an index and a fingerprint. A request that sends them as `check_index` and `check_plan` is
 refused (409, world-moved) if the log went on since and the plan would be another one now; with `check_index` alone, if
@@ -420,6 +421,27 @@ class GangReport(Value):
     dry_run: bool
     plan: GangPlan
     sentence: str
+
+
+class PlanRequest(Value):
+    """Parts that are planned together, in this order; `dry_run` and what a plan is bound to are not read."""
+
+    operations: Annotated[tuple[OperationAsk, ...], msgspec.Meta(max_length=OPERATIONS_MAX)] = ()
+    gangs: tuple[GangRequest, ...] = ()
+    versions: tuple[VersionRequest, ...] = ()
+    rollouts: tuple[RolloutRequest, ...] = ()
+    trains: tuple[TrainRequest, ...] = ()
+
+
+class PlanReport(Value):
+    """Each part in the world that those before it would make."""
+
+    index: int
+    operations: OperationsPlan | None
+    gangs: tuple[GangPlan, ...]
+    versions: tuple[MaintenanceReport, ...]
+    rollouts: tuple[RolloutPlan, ...]
+    trains: tuple[TrainPlan, ...]
 
 
 class GangView(Value):
