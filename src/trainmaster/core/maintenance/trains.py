@@ -25,6 +25,7 @@ from trainmaster.core.maintenance.train import (
     MissedUnit,
     Stop,
     Train,
+    TrainSpec,
     TrainState,
 )
 from trainmaster.core.step import Step
@@ -35,7 +36,8 @@ def owner_of(train: Train) -> Owner:
 
 
 def declare(step: Step, event: TrainDeclared) -> None:
-    """A new train starts its first cycle now; another plan for a known one begins a new cycle."""
+    """A new train starts its first cycle now. A known one goes on in its cycle where its way is the same, at the domain
+    of the stop that was cut short; another way, another cycle time or another mode begins a new cycle."""
     trains = step.state.maintenance.trains
     known = trains.get(event.spec.name)
     train = Train(spec=event.spec, by=event.by, since=step.now, cycle_began=step.now)
@@ -44,8 +46,15 @@ def declare(step: Step, event: TrainDeclared) -> None:
         units = {unit for domain in event.spec.domains for unit in domain}
         train.visited_at = {unit: at for unit, at in known.visited_at.items() if unit in units}
         train.cycle, train.proofs = known.cycle + 1, known.proofs
+        if known.state is not TrainState.ENDED and _way(known.spec) == _way(event.spec):
+            train.cycle, train.cycle_began, train.next_domain = known.cycle, known.cycle_began, known.next_domain
+            train.worked_on, train.longest_gap, train.carried = known.worked_on, known.longest_gap, known.carried
     trains[event.spec.name] = train
     step.wake(f"train/{event.spec.name}", train.due_at())
+
+
+def _way(spec: TrainSpec) -> tuple[object, ...]:
+    return spec.domains, spec.cycle, spec.mode, spec.emergency
 
 
 def pause(step: Step, event: TrainPaused) -> None:

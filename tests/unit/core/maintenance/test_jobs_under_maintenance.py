@@ -178,9 +178,9 @@ def test_no_replacement_carries_over_and_a_told_train_evicts() -> None:
     assert {reason.token for reason in train.carried.values()} == {Token.NO_REPLACEMENT}
     assert world.yields == []
     world.train(2, evict_after=Duration(MINUTE))
-    world.pass_time(MINUTE + 1)
+    world.pass_time(3 * HOUR + MINUTE + 1)  # from its next stop on
     assert len(world.yields) == 1
-    world.pass_time(7 * HOUR)
+    world.pass_time(9 * HOUR)
     assert {host.versions.get(ComponentName("nic")) for host in world.engine.state.hosts.values()} == {"2"}
     assert world.attempt(job).state.value == "running"
 

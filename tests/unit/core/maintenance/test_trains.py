@@ -216,3 +216,18 @@ def test_two_trains_bring_one_trial_to_a_visit() -> None:
         world.pass_time(1)
     on_trial = {one.rollout for one in world.engine.state.maintenance.operations.values()}
     assert on_trial == {"nic-9"}
+
+
+def test_a_train_that_is_declared_again_goes_on_in_its_cycle() -> None:
+    """1. A train of four domains is at its third. 2. It is declared again with another limit: cycle and place stay.
+    3. With another way, cycle time or mode it begins a new cycle."""
+    world = PlannerWorld(hosts=4, maintenance=4)
+    before = declare(world, size=1, cycle=4 * HOUR)
+    world.pass_time(2 * HOUR + MINUTE)
+    assert (before.cycle, before.next_domain) == (1, 3)
+    again = declare(world, size=1, cycle=4 * HOUR, stop_limit=Duration(HOUR))
+    assert (again.cycle, again.cycle_began, again.next_domain) == (1, before.cycle_began, 3)
+    world.pass_time(2 * HOUR)
+    assert again.proofs[-1].visited == 4
+    other = declare(world, size=2, cycle=4 * HOUR)
+    assert (other.cycle, other.next_domain) == (3, 1)
