@@ -166,6 +166,7 @@ def _trains(report: "RunReport") -> list[tuple[str, str]]:
         cycles = [f"{one.visited} of {one.units} visited" for one in train.cycles[-3:]]
         waits = "".join(f"; waited {hours:,.1f} h for {token}" for token, hours in train.waited_h.items())
         rows.append((f"train {name}", f"{train.state}, {train.stops} stops; last cycles: {', '.join(cycles)}{waits}"))
+        rows += [(f"train {name}", f"holds back {sentence}") for sentence in train.held_back.values()]
     for name, one in report.rollouts.items():
         told = f"{one.state} in stage {one.stage} of {one.stages} after {one.hours / 24:.1f} days"
         rows.append((f"rollout {name}", f"{told}; tried on {one.tried} of {one.pool}; {one.reason}"))

@@ -34,6 +34,8 @@ class TrainReport(Value):
     """That have begun."""
     waited_h: dict[str, float]
     """How long stops were due and something forbade them, by its token and by samples at even times."""
+    held_back: dict[str, str]
+    """Components that its last stop did not bring although they were due, with the rule that kept them."""
     cycles: tuple[CycleReport, ...]
 
 
@@ -84,6 +86,7 @@ def trains(world: "World", waits: dict[tuple[str, str], float]) -> dict[str, Tra
             units=train.units(),
             stops=whole + (train.stop is not None),
             waited_h={token: round(hours, 2) for (waiter, token), hours in waits.items() if waiter == name},
+            held_back={str(name): reason.sentence for name, reason in sorted(train.held_back.items())},
             cycles=tuple(map(_cycle, proofs)),
         )
     return found

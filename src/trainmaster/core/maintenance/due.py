@@ -65,10 +65,12 @@ def _wanted(step: Step, host: Host, components: Collection[ComponentName]) -> It
     maintenance, index = step.state.maintenance, step.derived.planner
     on_trial = any(not rollouts.is_proven(one) for one in _trials_at(step, host))
     for component in index.components_for(host.spec.kind):
-        if components and component.name not in components:
-            continue
         wanted, rollout = maintenance.targets.get(component.name, ""), None
         trial = index.rollout_of(component.name)
+        if not wanted and trial is None:
+            continue
+        if components and component.name not in components:
+            continue
         if trial is not None and _has_failed(trial, host):
             trial = None  # once is enough: it is not tried here again while it is not proven
         if trial is not None and rollouts.may_begin(trial, index.plan_of(trial), host.id):
