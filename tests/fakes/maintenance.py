@@ -16,6 +16,7 @@ from trainmaster.core.maintenance.plan import (
     DomainPlan,
     DueCount,
     GangPlan,
+    HeldUpdate,
     JobHit,
     Limit,
     OperationPlan,
@@ -186,6 +187,7 @@ def train_spec(mode: str = "act") -> TrainSpec:
     )
 
 
+CLASH = because(Token.VERSIONS_CLASH, "gpu-driver 570 needs storage-client >=3, and 2.0 is there")
 LATE = because(Token.JOB_PROTECTED, "llama (job-1) may not be moved before its deadline")
 PROOF = CycleProof(
     number=2,
@@ -221,6 +223,7 @@ def train_detail(view: TrainView = TRAIN, mode: str = "act") -> TrainDetail:
         proofs=(PROOF,),
         advice=(),
         history=(Chapter(at=ago(6 * MINUTE), start="resting", end="stopping", cause="a stop is due"),),
+        held_back=(HeldUpdate(component=DRIVER, reason=CLASH),),
     )
 
 

@@ -19,7 +19,7 @@ from trainmaster.cli.errors import Failed, NoSuchThing, PartlyDone, UserError, W
 from trainmaster.cli.maint_words import scope_text
 from trainmaster.cli.output import say
 from trainmaster.core.base.hostlist import parse
-from trainmaster.core.base.ids import ComponentName, KindName, OperationId
+from trainmaster.core.base.ids import ComponentName, KindName, OperationId, RolloutId, TrainName
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, after, seconds
 from trainmaster.core.base.value import Value, encode
@@ -66,6 +66,10 @@ class Applied(Value):
     operations: tuple[OperationAnswer, ...] = ()
     told: tuple[str, ...] = ()
     """A sentence a part."""
+    gangs: tuple[GangPlan, ...] = ()
+    rollouts: tuple[RolloutId, ...] = ()
+    trains: tuple[TrainName, ...] = ()
+    """What was asked for beside operations."""
 
 
 class Words(NamedTuple):
@@ -116,6 +120,10 @@ def _by_words(words: Words) -> Asked:
     if bool(words.hosts) == bool(words.scope):
         fix = "--hosts LIST for an operation on each host; --scope rack/R for one on all of it"
         raise WrongUsage("it is not clear where" if words.hosts else "it is not said where", "", fix)
+    wrong = [word for word in words.scope if not all(word.partition("/"))]
+    if wrong:
+        fix = f"write KIND/NAME: --scope rack/{wrong[0].strip('/') or 'R'}; or --hosts LIST"
+        raise WrongUsage(f"--scope {wrong[0]!r} names no resource", "a resource is KIND/NAME, such as rack/r1", fix)
     now = Instant(time.time_ns() // 1000)
     scopes = [(f"host/{host}",) for host in parse(words.hosts)] if words.hosts else [words.scope]
     spec = OperationSpec(
@@ -140,7 +148,7 @@ def read_plan(file: Path) -> Made:
         if schema != f"trainmaster.{PLAN_KIND}/v1":
             raise msgspec.ValidationError(f"its schema is {schema!r}")
         return msgspec.convert(tree, Made)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         fix = "make one: trainmaster maint plan FILE --out plan.json"
         problem = FileProblem(line=None, key="", reason=f"this is no plan: {error}", fix=fix)
         raise FileError(file, "plan", [problem]) from error
@@ -148,7 +156,11 @@ def read_plan(file: Path) -> Made:
 
 def keep_plan(file: Path, made: Made) -> None:
     tree = {"schema": f"trainmaster.{PLAN_KIND}/v1", **msgspec.to_builtins(made)}
-    file.write_bytes(msgspec.json.format(encode(tree), indent=2) + b"\n")
+    try:
+        file.write_bytes(msgspec.json.format(encode(tree), indent=2) + b"\n")
+    except FileNotFoundError:
+        fix = "make the directory, or give another --out"
+        raise Failed(f"cannot keep the plan in {file}", f"there is no directory {file.parent}", fix) from None
     say(f"the plan is in {file}; trainmaster maint apply {file}")
 
 
@@ -196,12 +208,27 @@ def _request(asked: Asked) -> PlanRequest:
     )
 
 
-def _operations(asked: Asked, **more: Any) -> OperationsRequest:
-    return OperationsRequest(operations=asked.operations, **more)
+def _operations(asked: Asked, reason: str = "", **more: Any) -> OperationsRequest:
+    """`reason`: of all of them, whatever the file says."""
+    asks = asked.operations
+    if reason:
+        asks = tuple(each.but(spec=each.spec.but(reason=reason)) for each in asks)
+    return OperationsRequest(operations=asks, **more)
+
+
+def check_reason(asked: Asked, reason: str) -> None:
+    """Raises `WrongUsage` unless each part has a reason, from the flag or from the file."""
+    found = [each.spec.reason for each in asked.operations] + [each.reason for each in asked.gangs]
+    found += [each.reason for each in asked.versions] + [each.reason for each in asked.rollouts]
+    found += [each.reason for each in asked.trains]
+    if not reason and not all(text.strip() for text in found):
+        fix = 'add --reason "why", or reason = "why" to the file, or --dry-run'
+        raise WrongUsage("a change needs a reason", "it is kept with your name for those who wonder later", fix)
 
 
 def check(old: Made, new: Made) -> None:
     """Raises `WorldMoved`, saying what changed, unless both plans mean the same."""
+    _check_known(new)
     if fingerprints(old) == fingerprints(new):
         return
     changed = list(differences(old, new))
@@ -210,6 +237,18 @@ def check(old: Made, new: Made) -> None:
         shown.append(f"and {len(changed) - CHANGES_SHOWN} more")
     fix = "read the new plan (trainmaster maint plan FILE), then apply that one"
     raise WorldMoved("not done: the plan is of another world", "\n".join(shown), fix)
+
+
+def _check_known(made: Made) -> None:
+    """Raises `WorldMoved` if what is planned was asked for before."""
+    known = [item.known for item in made.operations.items if item.known] if made.operations is not None else []
+    if not known:
+        return
+    names = ", ".join(known[:CHANGES_SHOWN])
+    names += f" and {len(known) - CHANGES_SHOWN} more" if len(known) > CHANGES_SHOWN else ""
+    what = "not done: this plan was carried out before"
+    fix = f"trainmaster maint show {known[0]}; for the same once more, make a new plan"
+    raise WorldMoved(what, f"it asked for {names}", fix)
 
 
 def fingerprints(made: Made) -> tuple[str, ...]:
@@ -261,21 +300,33 @@ def _brief(value: Any) -> str:
 
 def apply(client: Client, made: Made, reason: str) -> Applied:
     """Sends the parts one after the other. Raises `PartlyDone` if one fails after another was carried out."""
-    done: list[str] = []
-    answers: tuple[OperationAnswer, ...] = ()
-    index = 0
+    applied = Applied(index=0)
     try:
-        for told in _parts(client, made, reason):
-            index = told.index
-            done.append(told.sentence)
-            if isinstance(told, OperationsReport):
-                answers = told.items
+        for report in _parts(client, made, reason):
+            applied = _with(applied, report)
     except UserError as error:
-        if not done:
+        if not applied.told:
             raise
-        what = f"{len(done)} of {_count(made.asked)} parts are done: {'; '.join(done)}"
+        done = len(applied.told)
+        verb = "is" if done == 1 else "are"
+        what = f"{done} of {count_text(_count(made.asked), 'part')} {verb} done: {'; '.join(applied.told)}"
         raise PartlyDone(what, f"then: {error.what}" + (f"\n{error.why}" if error.why else ""), error.fix) from error
-    return Applied(index=index, operations=answers, told=tuple(done))
+    return applied
+
+
+def _with(applied: Applied, report: "_Report") -> Applied:
+    applied = applied.but(index=report.index, told=(*applied.told, report.sentence))
+    match report:
+        case OperationsReport():
+            return applied.but(operations=report.items)
+        case GangReport():
+            return applied.but(gangs=(*applied.gangs, report.plan))
+        case RolloutReport():
+            return applied.but(rollouts=(*applied.rollouts, report.rollout))
+        case TrainReport():
+            return applied.but(trains=(*applied.trains, report.plan.spec.name))
+        case _:
+            return applied
 
 
 def _count(asked: Asked) -> int:
@@ -290,16 +341,15 @@ def _parts(client: Client, made: Made, reason: str) -> Iterator[_Report]:
     them what the others ask for."""
     asked = made.asked
     rest: list[tuple[str, Any, Any, Any]] = []
+    check_refused(made)
     if made.operations is not None:
-        if made.operations.refused:
-            raise _refused(made.operations)
-        rest.append(("/v1/operations", _operations(asked), OperationsReport, made.operations))
+        rest.append(("/v1/operations", _operations(asked, reason), OperationsReport, made.operations))
     rest += _rows("/v1/gang-upgrades", asked.gangs, GangReport, made.gangs)
     rest += _rows("/v1/versions", asked.versions, MaintenanceReport, made.versions)
     rest += _rows("/v1/rollouts", asked.rollouts, RolloutReport, made.rollouts)
     rest += _rows("/v1/trains", asked.trains, TrainReport, made.trains)
     for place, (path, body, kind, read) in enumerate(rest):
-        body = body.but(reason=body.reason or reason)
+        body = body.but(reason=reason or body.reason)
         if kind is not MaintenanceReport:  # of versions: a word, no plan
             now = client.post(path, body.but(dry_run=True), kind).plan if place else read
             body = body.but(check_index=now.index, check_plan=now.fingerprint)
@@ -308,6 +358,12 @@ def _parts(client: Client, made: Made, reason: str) -> Iterator[_Report]:
 
 def _rows(path: str, bodies: Sequence[Any], kind: Any, plans: Sequence[Any]) -> list[tuple[str, Any, Any, Any]]:
     return [(path, body, kind, read) for body, read in zip(bodies, plans, strict=True)]
+
+
+def check_refused(made: Made) -> None:
+    """Raises what `apply` would raise if something of the plan can't be asked for."""
+    if made.operations is not None and made.operations.refused:
+        raise _refused(made.operations)
 
 
 def _refused(found: OperationsPlan) -> UserError:

@@ -92,7 +92,7 @@ def _moved(verb: str, name: str, change: Change, output: Output) -> None:
         raise WrongUsage(f"{name} is an operation, not a train or a rollout", f"only those can be {_past(verb)}", fix)
     if kind_of(client, name) == "train":
         view = client.get(train_path(name), TrainDetail).train
-        stop = f", {view.stop.open} of {view.stop.units} units under way" if view.stop is not None else ""
+        stop = f", {view.stop.open} of {count_text(view.stop.units, 'unit')} under way" if view.stop is not None else ""
         _send(client, train_path(name, verb), f"{verb} train {name} ({view.state}{stop})", change, output)
         return
     one = client.get(rollout_path(name), RolloutDetail).rollout

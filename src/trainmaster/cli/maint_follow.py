@@ -1,4 +1,4 @@
-"""Follow maintenance as it happens: for `maint watch` and `maint apply --wait`.
+"""Follow maintenance as it happens: for `maint watch`, and for `maint apply --wait` (`maint_wait.py`).
 
 The log's stream says that something happened, not what became of operations: most of their edges are taken on the
 outcome of an effect, which names none. So after events, and every two seconds in any case, the server is asked how
@@ -17,12 +17,14 @@ from trainmaster.cli.maint_words import operation_path, rollout_path, scope_text
 from trainmaster.cli.output import duration_text
 from trainmaster.cli.words import clock_text, counts_text
 from trainmaster.core.base.ids import OperationId
+from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.maintenance import events as asked
 from trainmaster.core.words import count_text
 from trainmaster.live.server.maintenance_resources import (
     OPERATIONS_MAX,
+    GangView,
     MaintenanceView,
     OperationDetail,
     Operations,
@@ -55,6 +57,7 @@ class Look(Value):
     operations: tuple[OperationView, ...] = ()
     trains: tuple[TrainView, ...] = ()
     rollouts: tuple[RolloutView, ...] = ()
+    gangs: tuple[GangView, ...] = ()
     over: bool = False
     """Nothing more will come of it."""
 
@@ -70,7 +73,12 @@ def all_of_it(client: Client) -> Looker:
         whole = client.get("/v1/maintenance", MaintenanceView)
         found = client.get("/v1/operations", Operations, limit=OPERATIONS_MAX)
         return Look(
-            index=found.index, at=found.at, operations=found.items, trains=whole.trains, rollouts=whole.rollouts
+            index=found.index,
+            at=found.at,
+            operations=found.items,
+            trains=whole.trains,
+            rollouts=whole.rollouts,
+            gangs=whole.gangs,
         )
 
     return look
@@ -215,6 +223,7 @@ def status_line(look: Look) -> str:
     parts = [f"operations: {counts_text(counts) or 'none under way'}"]
     ended = sum(view.state in ENDED for view in look.operations)
     parts += [f"{ended} ended"] if ended else []
+    parts += [_gang_line(view) for view in look.gangs]
     parts += [_train_line(view) for view in look.trains]
     parts += [_rollout_line(view) for view in look.rollouts]
     return "  ".join(parts)
@@ -228,6 +237,11 @@ def lines(old: Look | None, new: Look) -> Iterator[str]:
         groups.setdefault((view.kind, view.component, view.version, view.state, token), []).append(view)
     for members in groups.values():
         yield _operations_line(members)
+    told = [_gang_line(view) for view in old.gangs] if old is not None else []
+    for gang in new.gangs:
+        if _gang_line(gang) not in told:
+            reason = gang.reason if gang.began_at is None else None
+            yield _gang_line(gang) + (f": {short_reason(reason)}" if reason is not None else "")
     before = {view.name: _train_line(view) for view in old.trains} if old is not None else {}
     for train_view in new.trains:
         if before.get(train_view.name) != _train_line(train_view):
@@ -264,17 +278,27 @@ def _operations_line(members: Sequence[OperationView]) -> str:
     return f"{who}, {what} on {where}, {verb} {first.state}{why}"
 
 
+def _gang_line(view: GangView) -> str:
+    what = f"the gang upgrade of {view.job} to {view.component} {view.version}"
+    if view.began_at is None:
+        return f"{what} waits"
+    return f"{what} is under way, {count_text(len(view.operations), 'operation')} left"
+
+
 def _train_line(view: TrainView) -> str:
+    if view.state == "ended":
+        return f"train {view.name} has ended"
     if view.stop is not None:
         done = view.stop.units - view.stop.open
-        where = f"at domain {view.stop.domain} of {view.domains}, {done} of {view.stop.units} units"
+        where = f"at domain {view.stop.domain} of {view.domains}, {done} of {count_text(view.stop.units, 'unit')}"
         return f"train {view.name} {view.state} {where}"
     paused = " (paused)" if view.paused is not None else ""
     return f"train {view.name} {view.state}{paused} before domain {view.next_domain} of {view.domains}"
 
 
 def _rollout_line(view: RolloutView) -> str:
-    return f"rollout {view.id} {view.state} {view.stage} of {view.stages}, {view.carriers} of {view.pool} hosts"
+    hosts = f"{view.carriers} of {count_text(view.pool, 'host')}"
+    return f"rollout {view.id} {view.state} {view.stage} of {view.stages}, {hosts}"
 
 
 # Following
@@ -330,10 +354,11 @@ def _too_late(look: Look, timeout_s: float) -> Unreachable:
     return Unreachable(what, why, "it goes on; trainmaster maint watch")
 
 
-def wait_for(client: Client, names: Sequence[OperationId], timeout_s: float | None) -> None:
-    """Until all of them have ended, telling it on stderr. Raises `Failed`, or `PartlyDone`, unless all are done."""
-    teller = Screen(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-    judge(follow(client, these(client, names), teller, timeout_s))
+def train_failed(view: TrainView) -> str:
+    """How a train has ended, if otherwise than by having been everywhere."""
+    if view.state != "ended" or (view.reason is not None and view.reason.token is Token.FINISHED):
+        return ""
+    return f"train {view.name} has ended: {short_reason(view.reason) or 'nobody knows why'}"
 
 
 def judge(look: Look) -> None:
@@ -344,6 +369,9 @@ def judge(look: Look) -> None:
     for view in look.rollouts:
         if view.state in ENDED_ROLLOUTS and view.state != "complete":
             raise Failed(f"{view.id} {view.state}", short_reason(view.reason), f"trainmaster maint show {view.id}")
+    for train_view in look.trains if look.over else ():
+        if train_failed(train_view):
+            raise Failed(train_failed(train_view), fix=f"trainmaster maint show {train_view.name}")
     if not bad:
         return
     text = "\n".join(f"{view.id} {view.state}: {short_reason(view.reason)}" for view in bad[:SINGLY])

@@ -13,6 +13,7 @@ from trainmaster.cli.output import Column, Output, duration_text, instant_text, 
 from trainmaster.cli.words import section, small_table
 from trainmaster.core.base.time import Instant
 from trainmaster.core.maintenance.ledger import BookAccount, BufferAccount
+from trainmaster.core.words import count_text
 from trainmaster.live.server.maintenance_resources import (
     OPERATIONS_MAX,
     CapacityView,
@@ -201,11 +202,13 @@ def _rest(view: MaintenanceView, thing: str, output: Output) -> None:
 def capacity(output: Output) -> None:
     """Show what may be missing at once: buffers and guarantees of each book, and what they are used for."""
     found = connect().get("/v1/capacity", CapacityView)
-    if output.form not in ("table", "wide"):
-        output.one("capacity", found, [Column("index", lambda item: item.index)])
-        return
     books = found.account.books
+    if output.form not in ("table", "wide", "name"):
+        output.one("capacity", found, [])
+        return
     output.listing("book", books, _BOOKS)
+    if output.form == "name":
+        return
     if output.columns:
         return
     if books:
@@ -221,7 +224,7 @@ def capacity(output: Output) -> None:
         section("Limits of places" if output.form == "wide" else "Limits of places that are spent")
         small_table(output, spent, _DOMAINS)
     if found.account.uncounted:
-        say(f"{found.account.uncounted:,} units stand in no book: only limits of places hold for them")
+        say(f"in no book: {count_text(found.account.uncounted, 'unit')}; only limits of places hold there")
 
 
 _BOOKS: Final = [

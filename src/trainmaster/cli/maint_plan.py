@@ -11,14 +11,15 @@ from trainmaster.cli import maint_ask
 from trainmaster.cli.client import Client, complete_hosts, connect
 from trainmaster.cli.errors import WrongUsage
 from trainmaster.cli.maint_ask import PLAN_KIND, Applied, Made, Words
-from trainmaster.cli.maint_follow import wait_for
 from trainmaster.cli.maint_ls import WAITING
 from trainmaster.cli.maint_plan_page import blast, print_plan
-from trainmaster.cli.options import Change, Command, changes, shows
+from trainmaster.cli.maint_wait import wait_for
+from trainmaster.cli.options import Change, Command, changes_by_file, shows
 from trainmaster.cli.output import Column, Output, say
 from trainmaster.cli.words import DURATION, reason_text
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.words import count_text
+from trainmaster.live.server.maintenance_resources import MaintenanceView
 
 F = TypeVar("F", bound=Callable[..., Any])
 PRIORITIES: Final = tuple(priority.value for priority in Priority)
@@ -73,6 +74,7 @@ def plan(file: Path | None, out: Path | None, output: Output, **words: Any) -> N
         print_plan(made, output)
     else:
         output.one(PLAN_KIND, made, [])
+    maint_ask.check_refused(made)
     if out is not None:
         maint_ask.keep_plan(out, made)
 
@@ -87,27 +89,32 @@ def plan(file: Path | None, out: Path | None, output: Output, **words: Any) -> N
     exit_codes=(0, 1, 2, 3, 4, 5, 6, 7, 130),
 )
 @_asks
-@click.option("--wait", is_flag=True, help="Wait until all operations have ended; exit code 1 unless they are done.")
+@click.option("--wait", is_flag=True, help="Wait until all of it has ended; exit code 1 or 7 unless it ended well.")
 @click.option("--timeout", type=DURATION, metavar="DURATION", help="Wait no longer (exit code 6): 90s, 10m, 2h.")
-@changes
+@changes_by_file
 @shows
 def apply(file: Path | None, wait: bool, timeout: float | None, change: Change, output: Output, **words: Any) -> None:
     """Ask for maintenance: by a plan that was kept, a file, or options.
 
     Prints the ids of the operations. A plan that would be another one now is refused (exit code 4), and what changed
-    is told.
+    is told. --reason holds for all of it, whatever the file says; without it each part needs a reason in the file.
+    With --wait: operations, gang upgrades and rollouts are waited for until they have ended, a train until its first
+    cycle has.
     """
     if timeout is not None and not wait:
         raise WrongUsage("--timeout is for --wait", fix="add --wait")
     asked = maint_ask.read(file, Words(**words))
+    if not change.dry_run:
+        maint_ask.check_reason(asked.asked if isinstance(asked, Made) else asked, change.reason)
     client = connect()
     made = _agreed(client, asked, change, output)
     if made is None:
         return
+    since = client.get("/v1/maintenance", MaintenanceView).at if wait and made.gangs else made.made_at
     applied = maint_ask.apply(client, made, change.reason)
     _print(applied, output)
-    if wait and applied.operations:
-        wait_for(client, [answer.operation for answer in applied.operations], timeout)
+    if wait:
+        wait_for(client, applied, since, timeout)
 
 
 def _agreed(client: Client, asked: Any, change: Change, output: Output) -> Made | None:
@@ -122,6 +129,7 @@ def _agreed(client: Client, asked: Any, change: Change, output: Output) -> Made 
         else:
             output.one(PLAN_KIND, made, [])
         say("dry run: nothing was asked for")
+        maint_ask.check_refused(made)
         return None
     if not change.yes:
         change.confirm(blast(made))

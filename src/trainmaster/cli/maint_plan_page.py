@@ -243,7 +243,7 @@ def _brought_by(plan: RolloutPlan, declared: Sequence[TrainPlan]) -> str:
     """Trains that are there, and those of the same plan that would go there."""
     found = [str(name) for name in plan.trains]
     pool, component = set(plan.spec.pool), plan.spec.component
-    observing = []
+    observing: list[str] = []
     for train in declared:
         takes = not train.spec.components or component in train.spec.components
         if not takes or pool.isdisjoint(unit for domain in train.spec.domains for unit in domain):

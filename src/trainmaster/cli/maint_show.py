@@ -15,6 +15,7 @@ from trainmaster.cli.maint_words import (
     rollout_path,
     scope_text,
     seconds_words,
+    short_reason,
     train_path,
     units_text,
     work_text,
@@ -123,7 +124,7 @@ def _overview(view: MaintenanceView) -> list[Column]:
     books = (f"{book.name} {book.maintenance.used} of {book.maintenance.size}" for book in view.capacity.books)
     trains = (f"{train.name} {'paused' if train.paused else train.state}" for train in view.trains)
     rollouts = (f"{one.component} {one.version} {one.state} ({one.id})" for one in view.rollouts)
-    declared = f"{view.catalogue}: {view.components} components, {view.kinds} kinds of operation"
+    declared = f"{view.catalogue}: {count_text(view.components, 'component')}, {view.kinds} kinds of operation"
     return _columns(
         [
             ("catalogue", declared if view.catalogue else "none is declared; name one in the fleet file"),
@@ -161,7 +162,8 @@ def _operation(detail: OperationDetail, output: Output) -> None:
         detail,
         _columns(
             [
-                ("operation", f"{view.id} {work_text(view.kind, view.component, view.version)}"),
+                ("operation", view.id),
+                ("work", work_text(view.kind, view.component, view.version)),
                 ("state", view.state),
                 *_reason_rows(view.reason),
                 ("since", instant_text(view.since, now)),
@@ -205,7 +207,8 @@ def _train(client: Client, detail: TrainDetail, output: Output) -> None:
     if view.stop is not None:
         stop = (
             f"domain {view.stop.domain}, {view.stop.hosts}, since {instant_text(view.stop.began_at, now)}; "
-            f"{view.stop.open} of {view.stop.units} units left, {view.stop.failed} of {view.stop.requested} failed"
+            f"{view.stop.open} of {count_text(view.stop.units, 'unit')} left, "
+            f"{view.stop.failed} of {view.stop.requested} failed"
         )
     following = ""
     if view.next_due_at is not None:
@@ -224,10 +227,11 @@ def _train(client: Client, detail: TrainDetail, output: Output) -> None:
                 ("mode", f"{view.mode}{', emergency' if view.emergency else ''}"),
                 ("brings", ", ".join(spec.components) or "everything that is due"),
                 ("cycle", f"{view.cycle}, began {instant_text(view.cycle_began, now)}; {_every(view.cycle_s)}"),
-                ("visited", f"{view.visited} of {view.units} units in this cycle"),
+                ("visited", f"{view.visited} of {count_text(view.units, 'unit')} in this cycle"),
                 ("stop", stop),
                 ("next stop", following),
                 ("carried over", _carried(detail.carried)),
+                ("held back", "; ".join(f"{held.component}: {short_reason(held.reason)}" for held in detail.held_back)),
                 ("last proof", _proof(detail.proofs[-1], now) if detail.proofs else "no cycle has ended"),
                 ("stops", evicted),
             ]
@@ -293,16 +297,18 @@ def _books(client: Client, output: Output) -> None:
 
 def _rollout(detail: RolloutDetail, output: Output) -> None:
     view, spec, now = detail.rollout, detail.spec, detail.at
+    may = f"{view.stage_hosts} of {count_text(view.pool, 'host')}"
     load = f"{view.failures_upgraded} on hosts with it, {view.failures_others} on the others"
     output.one(
         "rollout",
         detail,
         _columns(
             [
-                ("rollout", f"{view.id} {view.component} {view.version}"),
+                ("rollout", view.id),
+                ("brings", f"{view.component} {view.version}"),
                 ("state", view.state),
                 *_reason_rows(view.reason),
-                ("stage", f"{view.stage} of {view.stages}: {view.stage_hosts} of {view.pool} hosts may carry it"),
+                ("stage", f"{view.stage} of {view.stages}: {may} may carry it"),
                 ("carried by", count_text(view.carriers, "host")),
                 ("proven", view.proven),
                 ("operations", f"{view.operations_failed} of {view.operations} failed"),

@@ -180,15 +180,23 @@ def check_writable(dry_run: bool) -> None:
 
 def changes(function: F) -> F:
     """Adds the flags of safety; the command gets a `Change` as `change`. When read-only, only a dry run goes on."""
+    return _changes(function, "Why; kept with your name.", may_lack=False)
 
+
+def changes_by_file(function: F) -> F:
+    """The same for a command whose reason may stand in the file that it reads; the command checks that there is one."""
+    return _changes(function, "Why; kept with your name. It goes before what the file says.", may_lack=True)
+
+
+def _changes(function: F, why: str, may_lack: bool) -> F:
     @settings_flags()
     @click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
     @click.option("--yes", is_flag=True, help="Do not ask.")
-    @click.option("--reason", metavar="TEXT", default="", help="Why; kept with your name.")
+    @click.option("--reason", metavar="TEXT", default="", help=why)
     @functools.wraps(function)
     def command(*arguments: Any, dry_run: bool, yes: bool, reason: str, **more: Any) -> Any:
         check_writable(dry_run)
-        if not reason.strip() and not dry_run:
+        if not reason.strip() and not dry_run and not may_lack:
             fix = 'add --reason "why", or --dry-run'
             raise WrongUsage("a change needs a reason", "it is kept with your name for those who wonder later", fix)
         return function(*arguments, change=Change(dry_run, yes, reason.strip()), **more)

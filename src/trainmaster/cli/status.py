@@ -84,11 +84,11 @@ def _maintenance(view: MaintenanceView) -> list[str]:
         lines.append(f"  waiting      {counts_text(view.waits)}")
     for train in view.trains[:ROWS_MAX]:
         reason = train.paused or train.reason
-        facts = f"{train.name}, {train.visited} of {train.units} units visited"
+        facts = f"{train.name}, {train.visited} of {count_text(train.units, 'unit')} visited"
         facts += f", {reason_text(reason)}" if reason is not None else ""
         lines.append(f"  {'paused' if train.paused is not None else train.state:<11}  train {facts}")
     for one in view.rollouts[:ROWS_MAX]:
-        facts = f"{one.id} {one.component} {one.version}, {one.carriers} of {one.pool} hosts"
+        facts = f"{one.id} {one.component} {one.version}, {one.carriers} of {count_text(one.pool, 'host')}"
         lines.append(f"  {one.state:<11}  rollout {facts}")
     return lines + _rest(max(len(view.trains), len(view.rollouts)), "trainmaster maint ls trains")
 

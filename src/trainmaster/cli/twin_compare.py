@@ -12,6 +12,7 @@ from trainmaster.cli.twin_meter import Progress
 from trainmaster.cli.twin_paired import columns, of_interest
 from trainmaster.cli.words import DURATION
 from trainmaster.core.base.time import seconds
+from trainmaster.core.words import count_text
 
 if TYPE_CHECKING:
     from trainmaster.twin.compare import Comparison
@@ -82,7 +83,7 @@ def _show(found: "Comparison", one: "Scenario", output: Output) -> None:
         return
     if output.form in ("table", "wide"):
         each = duration_text(seconds(found.simulated_s / len(found.seeds) / 2))
-        say(f"simulated, not measured: {each} under {len(found.seeds)} seeds from {one.seed} on")
+        say(f"simulated, not measured: {each} under {count_text(len(found.seeds), 'seed')} from {one.seed} on")
         say(f"A: {found.a}\nB: {found.b}")
     output.listing("figure", of_interest(found.figures, output), columns("A", "B"))
     if output.form in ("table", "wide"):

@@ -57,7 +57,7 @@ def minimize(
     try:
         found = search(whole, watch_every, runs, progress.tell)
     except NothingBreaks:
-        why = f"seed {whole.seed}, looked at after every {watch_every:,} events"
+        why = f"seed {whole.seed}, looked at after every {count_text(watch_every, 'event')}"
         fix = "give another --seed, a longer --duration, or a smaller --watch-every"
         raise Failed("no invariant breaks in this run, so there is nothing to minimize", why, fix) from None
     except NotTheSame as error:

@@ -80,7 +80,7 @@ def _feed(reader: "LogReader", lived: "Replay", last: int) -> None:
         if row.index in snapshots and not lived.met(row.index, snapshots[row.index].state):
             break
         if row.index % TOLD_EVERY == 0:
-            progress.tell(f"replayed {row.index:,} of {last:,} events")
+            progress.tell(f"replayed {row.index:,} of {count_text(last, 'event')}")
     progress.end()
 
 
@@ -117,8 +117,8 @@ def fields(report: "ReplayReport") -> list[Column]:
         ("invariants", looked),
         ("operations", f"{report.operations_requested:,} requested{': ' if ended else ''}{ended}"),
         ("kinds", kinds),
-        ("under way", f"{report.unfinished:,} operations"),
-        ("visits", f"{report.visits:,} on {report.hosts_visited:,} hosts; {missed} had none"),
+        ("under way", count_text(report.unfinished, "operation")),
+        ("visits", f"{report.visits:,} on {count_text(report.hosts_visited, 'host')}; {missed} had none"),
         ("hosts", counts_text(report.hosts_by_state)),
         ("jobs", counts_text(report.jobs)),
         ("stops of jobs", stops),

@@ -15,6 +15,7 @@ from trainmaster.core.base.hostlist import parse
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import encode
 from trainmaster.core.fleet.inventory import groups_of
+from trainmaster.core.words import count_text
 
 if TYPE_CHECKING:
     from trainmaster.twin.report import RunReport
@@ -165,7 +166,8 @@ def _trains(report: "RunReport") -> list[tuple[str, str]]:
     for name, train in report.trains.items():
         cycles = [f"{one.visited} of {one.units} visited" for one in train.cycles[-3:]]
         waits = "".join(f"; waited {hours:,.1f} h for {token}" for token, hours in train.waited_h.items())
-        rows.append((f"train {name}", f"{train.state}, {train.stops} stops; last cycles: {', '.join(cycles)}{waits}"))
+        stops = count_text(train.stops, "stop")
+        rows.append((f"train {name}", f"{train.state}, {stops}; last cycles: {', '.join(cycles)}{waits}"))
         rows += [(f"train {name}", f"holds back {sentence}") for sentence in train.held_back.values()]
     for name, one in report.rollouts.items():
         told = f"{one.state} in stage {one.stage} of {one.stages} after {one.hours / 24:.1f} days"
@@ -184,7 +186,7 @@ def fields(report: "RunReport") -> list[Column]:
     lost = ", ".join(f"{cause} {count / 3600:,.0f} h" for cause, count in report.lost_gpu_s_by_cause.items())
     stops = ", ".join(f"{cause} {count:,}" for cause, count in report.interruptions.items())
     failures = ", ".join(f"{what} {count:,}" for what, count in report.failures.items())
-    watched = report.watched
+    watched, missed = report.watched, count_text(report.hosts_missed, "host")
     looked = f"{watched.events:,} events, {watched.whole_states:,} whole states in {watched.whole_state_s:.1f} s"
     slowest = sorted(report.events_by_type.items(), key=lambda row: -(row[1].us_each or 0) * row[1].events)
     times = ", ".join(f"{name} {cost.us_each:.0f} us" for name, cost in slowest[:6] if cost.us_each is not None)
@@ -196,7 +198,7 @@ def fields(report: "RunReport") -> list[Column]:
         ("kinds", f"{report.kinds_used} kinds and components of {report.kinds + report.components}"),
         ("scopes", widths),
         ("disruptive", f"{report.disruptive:,}; wider than a unit: {report.wide:,}"),
-        ("visits", f"{report.visits:,} on {report.hosts_visited:,} hosts; {report.hosts_missed:,} hosts had none"),
+        ("visits", f"{report.visits:,} on {count_text(report.hosts_visited, 'host')}; {missed} had none"),
         *_trains(report),
         ("waits", waits),
         ("failures", failures),

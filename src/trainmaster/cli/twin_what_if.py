@@ -15,6 +15,7 @@ from trainmaster.cli.twin_meter import Progress
 from trainmaster.cli.twin_paired import columns, number, of_interest
 from trainmaster.cli.words import counts_text, small_table
 from trainmaster.core.base.time import HOUR, Duration, seconds
+from trainmaster.core.words import count_text
 
 if TYPE_CHECKING:
     from trainmaster.live.maintfile import Asked
@@ -109,7 +110,8 @@ def _show(report: "WhatIfReport", output: Output) -> None:
         return
     length = duration_text(seconds(report.simulated_s))
     say(
-        f"simulated, not measured: {length} from event {report.index:,} on, {len(report.seeds)} seeds, with and without"
+        f"simulated, not measured: {length} from event {report.index:,} on,"
+        f" {count_text(len(report.seeds), 'seed')}, with and without"
     )
     if report.operations:
         small_table(output, report.operations[:SHOWN], _operation_columns(report))
@@ -127,11 +129,12 @@ def _trains(report: "WhatIfReport") -> Iterator[str]:
     for train in report.trains:
         observes = '; it only observes, so nothing happens: mode = "act"' if train.mode == "observe" else ""
         carried = f", {number(train.carried)} carried over" if train.carried else ""
-        yield f"train {train.train}: visits {number(train.visited)} of {train.units:,} units{carried}{observes}"
+        visits = f"{number(train.visited)} of {count_text(train.units, 'unit')}"
+        yield f"train {train.train}: visits {visits}{carried}{observes}"
     for one in report.rollouts:
         states = counts_text(one.states)
-        what = f"{one.component} {one.version} on {number(one.carriers)} of {one.pool:,} units"
-        yield f"{one.rollout}: {what} at the end ({states} in {len(report.seeds)} seeds)"
+        what = f"{one.component} {one.version} on {number(one.carriers)} of {count_text(one.pool, 'unit')}"
+        yield f"{one.rollout}: {what} at the end ({states} in {count_text(len(report.seeds), 'seed')})"
 
 
 def _operation_columns(report: "WhatIfReport") -> list[Column]:

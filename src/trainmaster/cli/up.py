@@ -60,9 +60,10 @@ def up(fleet: Path, state: Path | None, foreground: bool) -> None:
 
 
 def _tell(directory: Path, plan: "LocalPlan") -> None:
+    from trainmaster.core.words import count_text
     from trainmaster.live.adapters import local
 
-    _say(f"{plan.fleet} is up: {len(plan.hosts)} hosts ready")
+    _say(f"{plan.fleet} is up: {count_text(len(plan.hosts), 'host')} ready")
     _say(f"  logs    {directory}/run/*.log, {directory}/hosts/HOST/logs")
     _say(f"  tokens  {directory}/tokens")
     _say(f"  end it  trainmaster down --state {directory}")

@@ -60,6 +60,10 @@ class Document:
             line, reason = (int(found.group(2)), found.group(1)) if found else (None, str(error))
             problem = FileProblem(line=line, key="", reason=f"this is not TOML: {reason}", fix="see https://toml.io")
             raise FileError(file, kind, [problem]) from error
+        except RecursionError:
+            fix = "no file of ours is nested deeper than a few levels"
+            problem = FileProblem(line=None, key="", reason="its brackets are nested too deeply to be read", fix=fix)
+            raise FileError(file, kind, [problem]) from None
 
     def change(self, words: Iterable[str]) -> None:
         """Puts other values in place of those of the file, before anything is read: `twin.job[2].hosts=64`, with keys

@@ -29,7 +29,7 @@ from tests.fakes.maintenance import (
 )
 
 from trainmaster.cli.maint_words import BAR, bar, scope_text, short_reason
-from trainmaster.core.base.ids import Owner, TrainName
+from trainmaster.core.base.ids import OperationId, Owner, TrainName
 from trainmaster.core.base.reasons import Token, because
 from trainmaster.core.base.value import decode, encode
 from trainmaster.core.events import TimePassed
@@ -121,7 +121,10 @@ def test_a_kept_plan_is_applied_as_it_was_read(api: FakeApi, line: CommandLine) 
     ran = line.run("maint", "apply", "plan.json", *REASON)
     assert (ran.code, ran.out) == (0, "op-7\nop-8\nop-9\n")
     first, again, sent = requests(api)
-    assert sent.operations == first.operations == again.operations
+    assert first.operations == again.operations
+    assert [ask.key for ask in sent.operations] == [ask.key for ask in first.operations]
+    wanted = [ask.spec.but(reason="security fix") for ask in first.operations]
+    assert [ask.spec for ask in sent.operations] == wanted
     assert (sent.check_index, sent.check_plan, sent.reason) == (950, "0123456789abcdef", "security fix")
     assert not sent.dry_run
 
@@ -176,10 +179,13 @@ def test_a_dry_run_is_the_plan(api: FakeApi, line: CommandLine) -> None:
 
 
 def test_what_is_refused_is_not_sent(api: FakeApi, line: CommandLine) -> None:
-    """1. A plan shows the refusal and is no failure. 2. Applied, it fails, names the near word, and sends nothing."""
+    """1. A plan shows the refusal, ends as applying it would, and is not kept. 2. So does a dry run. 3. Applied, it
+    fails, names the near word, and sends nothing."""
     plans(api, REFUSED)
-    ran = line.run("maint", "plan", *WORDS)
-    assert (ran.code, "refused, no-such-component: no component is named" in ran.out) == (0, True)
+    for words in (("plan", *WORDS, "--out", "plan.json"), ("apply", *WORDS, "--dry-run")):
+        ran = line.run("maint", *words)
+        assert (ran.code, "refused, no-such-component: no component is named" in ran.out) == (3, True)
+    assert not Path("plan.json").exists()
     ran = line.run("maint", "apply", *WORDS, *REASON)
     assert ran.code == 3
     assert (
@@ -215,8 +221,56 @@ def test_a_part_that_fails_leaves_the_rest_told(api: FakeApi, line: CommandLine)
     api.answers["POST", "/v1/gang-upgrades"] = lambda question: (409, refused)
     ran = line.run("maint", "apply", str(FILES / "maintenance.toml"), *REASON)
     assert ran.code == 7
-    assert ran.err.startswith("error: 1 of 5 parts are done: 3 operations are asked for\n  why: then: llama (job-1)")
+    assert ran.err.startswith("error: 1 of 5 parts is done: 3 operations are asked for\n  why: then: llama (job-1)")
     assert api.bodies("/v1/trains") == []
+
+
+def test_a_plan_that_was_carried_out_before(api: FakeApi, line: CommandLine) -> None:
+    """1. A plan is kept and applied. 2. Once more: it is told that this was done, with the ids, and nothing is sent."""
+    done = tuple(item.but(known=OperationId(f"op-{number}")) for number, item in enumerate(operations_plan().items, 7))
+    plans(api, operations_plan(), operations_plan(), operations_plan(items=done, units=0, fingerprint="cc"))
+    assert line.run("maint", "plan", *WORDS, "--out", "plan.json").code == 0
+    assert line.run("maint", "apply", "plan.json", *REASON).code == 0
+    ran = line.run("maint", "apply", "plan.json", *REASON)
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err.startswith(
+        "error: not done: this plan was carried out before\n  why: it asked for op-7, op-8, op-9\n"
+    )
+    assert sum(not sent.dry_run for sent in requests(api)) == 1
+
+
+def test_the_reason_of_the_flag_wins(api: FakeApi, line: CommandLine) -> None:
+    """1. Without the flag the file's reason holds. 2. With it, it holds for every part. 3. Neither: refused."""
+    file = str(FILES / "maintenance.toml")
+    for words, wanted in ((("--yes",), "spring"), (REASON, "security fix")):
+        assert line.run("maint", "apply", file, *words).code == 0
+        [*_, sent] = requests(api)
+        assert {ask.spec.reason for ask in sent.operations} == {wanted}
+        for path in ("/v1/gang-upgrades", "/v1/versions", "/v1/rollouts", "/v1/trains"):
+            assert json.loads(api.bodies(path)[-1])["reason"] == wanted
+    Path("bare.toml").write_text('[[operation]]\nkind = "reboot"\nhosts = "gpu-1"\n')
+    ran = line.run("maint", "apply", "bare.toml", "--yes")
+    assert (ran.code, "a change needs a reason" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--scope", "foo", "--kind", "reboot"), 2, "--scope 'foo' names no resource"),
+        (("--scope", "rack/", "--kind", "reboot"), 2, "--scope 'rack/' names no resource"),
+        (("deep.toml",), 2, "its brackets are nested too deeply"),
+        (("deep.json",), 2, "this is no plan"),
+        ((*WORDS, "--out", "nowhere/plan.json"), 1, "there is no directory nowhere"),
+    ],
+    ids=["scope", "half a scope", "deep file", "deep plan", "no directory"],
+)
+def test_bad_input_is_the_users_to_mend(words: tuple[str, ...], code: int, told: str, line: CommandLine) -> None:
+    """What is wrong is said before anything is shown or asked, but for a plan that can't be kept."""
+    Path("deep.toml").write_text("a = " + "[" * 10_000 + "]" * 10_000)
+    Path("deep.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    ran = line.run("maint", "plan", *words)
+    assert (ran.code, told in ran.err, "Traceback" in ran.err) == (code, True, False)
+    assert bool(ran.out) == (code == 1)
 
 
 # Waiting and watching

@@ -184,6 +184,17 @@ def test_what_is_no_request_at_all(tmp_path: Path) -> None:
     during(tmp_path, act)
 
 
+def test_a_list_of_a_train_that_is_not_there(tmp_path: Path) -> None:
+    """Operations of a train or a rollout that nobody has declared: that is said, and no empty list shown."""
+
+    async def act(house: MaintenanceHouse) -> None:
+        assert await house.missing(f"{PATH}?train=nope") == (404, "no-such-train")
+        assert await house.missing(f"{PATH}?rollout=nope") == (404, "no-such-rollout")
+        assert (await house.get(PATH, Operations)).total == 0
+
+    during(tmp_path, act)
+
+
 def test_a_plan_is_carried_out_only_while_it_holds(tmp_path: Path) -> None:
     """1. A plan. 2. The log goes on with something else: the fingerprint carries it, the index alone does not. 3. The
     buffer is taken by others: it would wait now, so it is refused as another plan."""

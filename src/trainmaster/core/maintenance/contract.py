@@ -106,8 +106,8 @@ def _unreplaced(
     if spares + free >= len(members):
         return None
     sentence = (
-        f"{job.spec.name} ({job.id}) would lose {len(members)} hosts; {spares} spares and {max(0, free)} free hosts"
-        f" are left to replace them"
+        f"{job.spec.name} ({job.id}) would lose {len(members)} of its hosts; left to replace them: spares {spares},"
+        f" free hosts {max(0, free)}"
     )
     return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=max(0, free))
 

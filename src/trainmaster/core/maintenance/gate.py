@@ -217,7 +217,7 @@ def _first_in_line(step: Step, book: str, operation: Operation) -> bool:
 
 def _in_line(step: Step, book: str) -> Reason:
     line = step.derived.planner.lines[book]
-    sentence = f"{len(line)} operations of {book} wait for capacity, and {line[0][2]} comes first"
+    sentence = f"{line[0][2]} comes first; waiting for capacity of {book}: {len(line)}"
     return Reason(token=Token.IN_LINE, sentence=sentence, numbers={"ahead": len(line)})
 
 

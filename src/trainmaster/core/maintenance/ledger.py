@@ -263,8 +263,8 @@ class _BookTally(_Tally):
         sums = accumulate(self.leasts)
         needed, guarantee = next(pair for pair in zip(sums, self.guarantees, strict=True) if left - wanted < pair[0])
         sentence = (
-            f"{name}: {left} units are in service and not promised, {needed} of them are guaranteed"
-            f" (up to {guarantee.name}); {wanted} are wanted"
+            f"{name}: units in service and not promised: {left}, of them guaranteed: {needed}"
+            f" (up to {guarantee.name}), wanted: {wanted}"
         )
         numbers = levels.numbers(wanted, needed, left - needed)
         return because(Token.GUARANTEE_BROKEN, sentence, book=name, guarantee=guarantee.name, **numbers)
@@ -272,8 +272,8 @@ class _BookTally(_Tally):
     def _maintenance_spent(self, levels: _Levels, wanted: int) -> Reason:
         name = self.book.name
         sentence = (
-            f"{name}: of a maintenance buffer of {self.maintenance}, {levels.planned} units are out and"
-            f" {levels.promised} promised; {wanted} more are wanted"
+            f"{name}: of a maintenance buffer of {self.maintenance}, out: {levels.planned},"
+            f" promised: {levels.promised}; wanted: {wanted}"
         )
         numbers = levels.numbers(wanted, self.maintenance, self.maintenance - levels.taken)
         return because(Token.MAINTENANCE_BUFFER_SPENT, sentence, book=name, **numbers)
@@ -281,7 +281,7 @@ class _BookTally(_Tally):
     def _failure_spent(self, levels: _Levels, wanted: int) -> Reason:
         """What is missing here is not what is wanted, but failed units that come back."""
         name, over = self.book.name, levels.failed - self.failure
-        sentence = f"{name}: {levels.failed} units have failed, {over} above the failure buffer of {self.failure}"
+        sentence = f"{name}: failed units: {levels.failed}, {over} above the failure buffer of {self.failure}"
         numbers = levels.numbers(wanted, self.failure, 0) | {"short_by": over}
         return because(Token.FAILURE_BUFFER_SPENT, sentence, book=name, **numbers)
 
@@ -319,8 +319,8 @@ class _DomainTally(_Tally):
         if levels.taken + wanted <= self.most:
             return None
         sentence = (
-            f"{self.resource}: planned work may have {self.most} of {levels.total} units of kind {self.kind} at once;"
-            f" {levels.taken} are out or promised, {wanted} more are wanted"
+            f"{self.resource}: planned work may have {self.most} of {levels.total} of kind {self.kind} at once;"
+            f" out or promised: {levels.taken}, wanted: {wanted}"
         )
         numbers = levels.numbers(wanted, self.most, self.most - levels.taken)
         return because(Token.DOMAIN_CAP, sentence, resource=self.resource, kind=self.kind, **numbers)

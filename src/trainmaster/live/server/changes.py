@@ -15,6 +15,7 @@ from trainmaster.core.scheduling.events import JobCancelled, JobRequeued, JobSub
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.scheduling.request import JobSpec, MaintenanceContract
 from trainmaster.core.state import ClusterState
+from trainmaster.core.words import count_text
 from trainmaster.live.server import views
 from trainmaster.live.server.http import Call, Refusal, Route
 from trainmaster.live.server.people import known_hosts, known_job
@@ -169,7 +170,7 @@ async def _change_hosts(
                 for i in items
             ),
             refused=sum(item.refused for item in items),
-            sentence=f"{len(touched)} of {len(items)} hosts change",
+            sentence=f"{len(touched)} of {count_text(len(items), 'host')} change",
         )
 
     return await call.service.command(decide)

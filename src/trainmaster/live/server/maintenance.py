@@ -71,6 +71,10 @@ async def operations(call: Call) -> Operations:
     async with call.service.settled() as runtime:
         step = runtime.engine.glance(call.service.now())
         host = known_hosts(step.state, query.host)[0] if query.host else None
+        if query.train:
+            known_train(step, query.train)
+        if query.rollout:
+            known_rollout(step, query.rollout)
         items, total = views.operations(step, query.state, host, query.train, query.rollout, query.limit)
         return Operations(index=step.state.index, at=step.now, items=items, total=total)
 

@@ -23,6 +23,7 @@ from trainmaster.core.maintenance.stages import Plan
 from trainmaster.core.maintenance.train import Stop, Train, TrainState
 from trainmaster.core.maintenance.visit import Visit
 from trainmaster.core.step import Step
+from trainmaster.core.words import count_text
 from trainmaster.live.server.maintenance_resources import (
     CarriedView,
     DomainView,
@@ -423,7 +424,7 @@ def _of_train(name: TrainName, train: Train) -> Iterator[tuple[Instant, Reason]]
     last = train.proofs[-1] if train.proofs else None
     if last is not None and last.missed:
         first = last.missed[0]
-        sentence = f"train {name}: cycle {last.number} missed {len(last.missed)} of {last.units} units"
+        sentence = f"train {name}: cycle {last.number} missed {len(last.missed)} of {count_text(last.units, 'unit')}"
         numbers = {"missed": len(last.missed), "units": last.units, "cycle": last.number}
         yield (
             last.ended_at,

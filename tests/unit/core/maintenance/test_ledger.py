@@ -219,7 +219,7 @@ def test_a_guarantee_counts_failures_and_promises() -> None:
         out_planned=0, promised=2, out_failed=1, wanted=2, limit=6, allowed=1, short_by=1,
     )  # fmt: skip
     assert reason.sentence == (
-        "c: 7 units are in service and not promised, 6 of them are guaranteed (up to research); 2 are wanted"
+        "c: units in service and not promised: 7, of them guaranteed: 6 (up to research), wanted: 2"
     )
 
 
