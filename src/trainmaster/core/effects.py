@@ -5,7 +5,7 @@ kills what is left of them before it starts anything), so a stop that is lost or
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 from trainmaster.core.base.event import Effect, GangEffect
 from trainmaster.core.base.ids import AttemptId, ComponentName, HostId, JobId, OperationId
@@ -148,10 +148,12 @@ AnyEffect = (
 )
 
 
+_ALONE: Final = frozenset({VerifyHost, RunSteps, RebootHost})
+
+
 def attempt_of(effect: AnyEffect) -> AttemptId | None:
     """The attempt that an effect concerns; None: it concerns a host alone."""
-    attempt: AttemptId | None = getattr(effect, "attempt", None)
-    return attempt
+    return None if type(effect) in _ALONE else effect.attempt  # type: ignore[union-attr]
 
 
 def for_host(effect: AnyEffect, host: HostId) -> AnyEffect:

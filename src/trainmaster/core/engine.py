@@ -83,11 +83,14 @@ class Engine:
     def handle(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
         """Applies the event with index `self.index + 1`. Raises `IllegalTransition`, `KeyError` or `AssertionError` for
         an event that can't happen in this state; the engine must then be thrown away."""
-        self.state.index += 1
-        self.state.now = max(self.state.now, event.at)
-        step = Step(self.state, self._derived, self.state.now)
+        state = self.state
+        state.index += 1
+        if event.at > state.now:
+            state.now = event.at
+        step = Step(state, self._derived, state.now)
         _APPLY[type(event)](step, event)
-        self._pass_signals(step)
+        if step.signals:
+            self._pass_signals(step)
         if step.capacity_came:
             self._serve(step)
         maintain.settle(step, self._pass_signals)
@@ -204,17 +207,17 @@ def _effects_ended(step: Step, event: EffectEnded | EffectsEnded) -> None:
     if pending is None:
         _seen_late(step, event)
         return
-    effect = pending.effect
-    answered = step.settle(event.effect, event.hosts)
-    if len(answered) < len(event.hosts):
-        strangers = set(event.hosts).difference(effect.hosts)
+    effect, told = pending.effect, event.hosts
+    answered = step.settle(event.effect, told)
+    if len(answered) < len(told):
+        strangers = set(told).difference(effect.hosts)
         assert not strangers, f"{fold(sorted(strangers))} answers for {fold(effect.hosts)}"
     if not answered:
         return
-    if isinstance(effect, VerifyHost):
-        hosts.verification_ended(step, effect, _alone(event))
-    elif isinstance(effect, RunSteps):
+    if isinstance(effect, RunSteps):
         visits.leg_ended(step, effect, _alone(event))
+    elif isinstance(effect, VerifyHost):
+        hosts.verification_ended(step, effect, _alone(event))
     elif isinstance(effect, RebootHost):
         visits.booted(step, effect, _alone(event))
     elif isinstance(effect, ReleaseAttempt):

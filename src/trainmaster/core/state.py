@@ -22,7 +22,7 @@ from trainmaster.core.scheduling.job import Job
 from trainmaster.core.scheduling.place import FreeIndex
 
 
-class Pending(msgspec.Struct, kw_only=True):
+class Pending(msgspec.Struct, kw_only=True, gc=False):
     """An effect that waits for outcomes."""
 
     effect: AnyEffect
@@ -79,13 +79,18 @@ class Derived:
         effect, attempt = pending.effect.id, attempt_of(pending.effect)
         if attempt is None:
             for host in pending.open_at:
-                self.effects_alone.setdefault(host, set()).add(effect)
+                known = self.effects_alone.get(host)
+                if known is None:
+                    self.effects_alone[host] = {effect}
+                else:
+                    known.add(effect)
             return
         self.effects_by_attempt.setdefault(attempt, set()).add(effect)
         asked = self._asked.setdefault(attempt, set())
-        for host in pending.open_at - asked:
+        fresh = pending.open_at - asked
+        for host in fresh:
             self._attempts_at.setdefault(host, set()).add(attempt)
-        asked |= pending.open_at
+        asked |= fresh
 
     def drop_effect(self, effect: AnyEffect, is_over: bool) -> None:
         """Every host has answered it. `is_over`: its attempt has ended."""
@@ -113,10 +118,13 @@ class Derived:
 
     def next_wake(self, state: ClusterState) -> tuple[Instant, str] | None:
         """The earliest wake-up and its key. Entries of the heap that were withdrawn or put off are dropped here."""
-        heap = self.wake_heap
-        while heap and state.wakes.get(heap[0][1]) != heap[0][0]:
+        heap, wakes = self.wake_heap, state.wakes
+        while heap:
+            first = heap[0]
+            if wakes.get(first[1]) == first[0]:
+                return first
             heapq.heappop(heap)
-        return heap[0] if heap else None
+        return None
 
 
 def effect_order(effect: EffectId) -> tuple[int, int]:

@@ -36,6 +36,8 @@ class Step:
         self.now = now
         self.effects: list[AnyEffect] = []
         self._caused = 0
+        self._next = EffectId("")
+        """The id that was given out for an effect which has not been emitted yet."""
         self.signals: list[tuple[SignalKind, HostId, AttemptId]] = []
         self.unit_signals: list[tuple[UnitSignal, HostId]] = []
         """What concerns the visits of units, which stand above the fleet too."""
@@ -54,16 +56,19 @@ class Step:
         """A host became free or a job was queued: attempts and the queue are to be served."""
 
     def next_id(self) -> EffectId:
-        return effect_id(self.state.index, self._caused + 1)
+        self._next = effect_id(self.state.index, self._caused + 1)
+        return self._next
 
     def emit(self, effect: E) -> E:
         """Adds an effect made with `next_id`."""
-        assert effect.id == self.next_id(), effect.id
-        pending = Pending(effect=effect, open_at=set(effect.hosts))
-        assert 0 < len(pending.open_at) == len(effect.hosts), f"{effect.id}: no host, or one twice: {effect.hosts}"
+        name, hosts = effect.id, effect.hosts
+        assert name == self._next, name
+        pending = Pending(effect=effect, open_at=set(hosts))
+        assert 0 < len(pending.open_at) == len(hosts), f"{name}: no host, or one twice: {hosts}"
         self._caused += 1
+        self._next = EffectId("")
         self.effects.append(effect)
-        self.state.pending[effect.id] = pending
+        self.state.pending[name] = pending
         self.derived.add_effect(pending)
         return effect
 
@@ -73,13 +78,18 @@ class Step:
         if pending is None:
             return ()
         open_at = pending.open_at
-        settled = tuple([host for host in hosts if host in open_at])
-        left = len(open_at) - len(settled)
-        open_at.difference_update(settled)
-        assert len(open_at) == left, f"{effect}: a host is named twice: {hosts}"
+        if len(open_at) == len(hosts) and tuple(hosts) == pending.effect.hosts:  # all at once, which is usual
+            settled = pending.effect.hosts
+            open_at.clear()
+        else:
+            settled = tuple([host for host in hosts if host in open_at])
+            left = len(open_at) - len(settled)
+            open_at.difference_update(settled)
+            assert len(open_at) == left, f"{effect}: a host is named twice: {hosts}"
         if not open_at:
             del self.state.pending[effect]
-            attempt = self.state.attempts.get(attempt_of(pending.effect) or AttemptId(""))
+            name = attempt_of(pending.effect)
+            attempt = self.state.attempts.get(name) if name is not None else None
             self.derived.drop_effect(pending.effect, is_over=attempt is None or not attempt.is_live())
         return settled
 

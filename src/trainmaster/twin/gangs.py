@@ -149,7 +149,7 @@ class Gangs:
             return
         open_at = pending.open_at
         hosts = effect.hosts
-        if len(open_at) < len(hosts) or not down.isdisjoint(hosts):
+        if len(open_at) < len(hosts) or not down.isdisjoint(open_at):  # two sets: as long as the smaller one takes
             hosts = tuple([host for host in hosts if host in open_at and host not in down])
         numbers: dict[str, int | float | str] = {"port": 20_000} if isinstance(effect, ReserveStore) else {}
         if hosts:
@@ -247,7 +247,8 @@ class Gangs:
         if gang is None or host not in gang.hosts:
             return
         hosts = self._stop(gang, "host-lost", saved=False)
-        self._exited(gang, tuple(name for name in hosts if name != host), "failed")
+        place = hosts.index(host)
+        self._exited(gang, hosts[:place] + hosts[place + 1 :], "failed")
         if self.world.engine.state.jobs[gang.job].state is JobState.FAILED:
             self._ended(gang)
 
@@ -296,7 +297,10 @@ class Gangs:
 
     def tell_checkpoints(self) -> None:
         """The next checkpoint of a gang on which a visit waits is an event."""
-        for attempt in self.world.engine._derived.planner.noticed.keys() - self._told:
+        noticed = self.world.engine._derived.planner.noticed
+        if noticed.keys() <= self._told:
+            return
+        for attempt in sorted(noticed.keys() - self._told):
             gang = self.by_job.get(job_of(attempt))
             if gang is None or not gang.trains or gang.attempt != attempt:
                 continue

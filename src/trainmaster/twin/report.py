@@ -223,10 +223,10 @@ def _events(run: "Run") -> dict[str, EventCost]:
     profiled = run.options.profiled
     rows = sorted(run.costs.items(), key=lambda row: -row[1].events)
     return {
-        name: EventCost(
+        kind.__name__: EventCost(
             events=cost.events, us_each=round(cost.ns / cost.events / 1000, 2) if profiled and cost.events else None
         )
-        for name, cost in rows
+        for kind, cost in rows
     }
 
 

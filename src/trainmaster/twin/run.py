@@ -52,7 +52,8 @@ class Run:
         if self.watcher is not None:
             self.world.watch = self.watcher.watch
         self.samples: list[Sample] = []
-        self.costs: dict[str, Cost] = {}
+        self.costs: dict[type, Cost] = {}
+        """By type of event."""
         self.waits: dict[str, int] = {}
         self.train_waits: dict[tuple[str, str], float] = {}
         """Hours in which a train stood, by its name and by what forbade its stop."""
@@ -118,10 +119,10 @@ class Run:
         hashes, clock = self.options.hashed, self.clocks.processor_ns
 
         def counted(event: AnyEvent) -> tuple[AnyEffect, ...]:
-            name = type(event).__name__
-            cost = costs.get(name)
+            kind = type(event)
+            cost = costs.get(kind)
             if cost is None:
-                cost = costs[name] = Cost()
+                cost = costs[kind] = Cost()
             cost.events += 1
             if hashes:
                 hashed.update(encode(event))

@@ -84,6 +84,7 @@ class World:
         self.kernel = Kernel(began)
         self.engine = engine or Engine()
         self.watch = watch
+        self._planner = self.engine._derived.planner
         self.handle: Callable[[AnyEvent], tuple[AnyEffect, ...]] = self.engine.handle
         """May be replaced by one that measures."""
         self.units: dict[HostId, Unit] = {}
@@ -94,6 +95,9 @@ class World:
         self._armed = NEVER
         self._laws: dict[Spread, Lognormal] = {}
         self.works = _works(scenario)
+        self._durations = {name: self.law(work.duration) for name, work in self.works.items()}
+        self._units: dict[tuple[str, ...], tuple[HostId, ...]] = {}
+        """By resources: what was asked of the index, which does not change."""
         self.carried = Carried(self)
         self.releases = Releases(self)
         self._repairs = [kind for kind in scenario.catalogue.kinds if _repairs_hosts(kind)]
@@ -134,16 +138,16 @@ class World:
 
     def submit(self, event: AnyEvent) -> None:
         effects = self.handle(event)
-        others = False
+        answers, others = self._answers, False
         for effect in effects:
-            answer = self._answers.get(type(effect))
+            answer = answers.get(type(effect))
             if answer is not None:
                 answer(effect)
             else:
                 others = True
         if others:
             self.gangs.deliver(effects)
-        elif self.engine._derived.planner.noticed:
+        elif self._planner.noticed:
             self.gangs.tell_checkpoints()
         if self.watch is not None:
             self.watch(event, effects)
@@ -172,9 +176,12 @@ class World:
 
     def units_of(self, scope: tuple[str, ...]) -> tuple[HostId, ...]:
         """The units of an operation's resources, by an index of the world's own."""
-        found = self._index.resolve(scope)
-        assert isinstance(found, Scope), scope
-        return self._index.scope_units(found)
+        units = self._units.get(scope)
+        if units is None:
+            found = self._index.resolve(scope)
+            assert isinstance(found, Scope), scope
+            units = self._units[scope] = self._index.scope_units(found)
+        return units
 
     def knows(self, scope: tuple[str, ...]) -> bool:
         """Whether the resources are there."""
@@ -221,17 +228,20 @@ class World:
     def _run_steps(self, effect: RunSteps) -> None:
         unit = self.units[effect.host]
         operation = self.engine.state.maintenance.operations[effect.operation]
-        stream = unit.stream
-        took = self.law(self.works[operation.spec.kind, operation.spec.component].duration).draw(stream)
-        if effect.leg != "apply":
+        spec, stream, fails = operation.spec, unit.stream, False
+        took = self._durations[spec.kind, spec.component].draw(stream)
+        if effect.leg == "apply":
+            fails = self._goes_wrong("s", operation.id, stream, self.scenario.operations.fails)
+        else:
             took = Duration(took // 8)
-        fails = effect.leg == "apply" and self._goes_wrong("s", operation.id, stream, self.scenario.operations.fails)
-        limit = sum(step.deadline for step in effect.steps)
+        limit = 0
+        for step in effect.steps:
+            limit += step.deadline
         if took > limit:  # a command is killed at its deadline
             took, fails = Duration(limit), fails or limit > 0
-        installs = effect.leg if operation.spec.component in self.carried.released and effect.leg != "check" else ""
-        version = operation.spec.version if installs == "apply" else operation.previous
-        what = (operation.spec.component, version) if installs and not fails else None
+        what = None
+        if not fails and effect.leg != "check" and spec.component in self.carried.released:
+            what = (spec.component, spec.version if effect.leg == "apply" else operation.previous)
         self.kernel.after(took, self._steps_ended, (effect, unit, unit.boot, fails, what))
 
     def _steps_ended(self, told: tuple[RunSteps, Unit, int, bool, tuple[ComponentName, str] | None]) -> None:

@@ -23,6 +23,10 @@ class State(Enum):
 
     __hash__ = object.__hash__
 
+    def __init__(self, word: str) -> None:
+        self.word = word
+        """The value, as an attribute: `value` is a property that is written in Python."""
+
 
 STORY_LENGTH = 32
 """Edges that an entity remembers. The log has all of them; the story is for error messages and `history`."""

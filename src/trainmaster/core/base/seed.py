@@ -49,14 +49,20 @@ class Stream:
     def integer(self, bound: int) -> int:
         """One of 0 .. bound - 1, each equally likely (draws again where 2**64 is no multiple of the bound)."""
         assert 0 < bound <= _WORD, bound
-        unbiased = (_WORD + 1) - (_WORD + 1) % bound
-        while (word := self.word()) >= unbiased:
-            pass
+        word = self.word()
+        if word > _WORD - bound:  # only there may it lie above the last multiple of the bound
+            unbiased = (_WORD + 1) - (_WORD + 1) % bound
+            while word >= unbiased:
+                word = self.word()
         return word % bound
 
     def uniform(self) -> float:
         """From 0 (included) to 1 (excluded), in steps of 2**-53."""
-        return (self.word() >> 11) * 2.0**-53
+        self.drawn = drawn = self.drawn + 1  # as `word`, without the call
+        mixed = (self.key + drawn * _GOLDEN) & _WORD
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58_476D_1CE4_E5B9) & _WORD
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D0_49BB_1331_11EB) & _WORD
+        return ((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
 
     def exponential(self, mean: float) -> float:
         """The wait for the next event of a process with this mean wait, in the unit of the mean."""

@@ -24,7 +24,7 @@ class _KeywordOnly(msgspec.StructMeta):
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Value(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, forbid_unknown_fields=True):
+class Value(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, forbid_unknown_fields=True, gc=False):
     """Base of all frozen values."""
 
     def but(self: "V", **changes: Any) -> "V":

@@ -85,7 +85,7 @@ class Hold(Value):
     """When what still runs on the host is stopped; None: this owner can wait."""
 
 
-class Host(msgspec.Struct, kw_only=True):
+class Host(msgspec.Struct, kw_only=True, gc=False):
     """State of a host. Mutable, private to the engine."""
 
     spec: HostSpec

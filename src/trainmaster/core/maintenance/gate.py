@@ -39,7 +39,7 @@ def request(step: Step, event: OperationRequested) -> Operation:
     operation = create(step, event.spec, event.by)
     if event.key:
         state.keys[event.key] = operation.id
-    reason = _too_late(step, event.spec)
+    reason = _too_late(step, event.spec) if event.spec.after else None
     if reason is not None:
         running.finish(step, operation, OperationState.CANCELLED, reason)
     else:
@@ -76,7 +76,9 @@ def draft(step: Step, spec: OperationSpec, by: str) -> Operation:
     assert work is not None, spec
     assert isinstance(scope, Scope), scope
     number = state.requested + 1
-    units = _disturbed(step, work, scope)
+    members = index.resources.scope_units(scope)
+    assert members, scope
+    units = _disturbed(step, work, members)
     return Operation(
         id=operation_id(number),
         spec=spec,
@@ -86,25 +88,21 @@ def draft(step: Step, spec: OperationSpec, by: str) -> Operation:
         aged_at=aged(spec, step.now),
         scope=scope,
         units=units,
-        executor=_executor(step, scope, units),
+        executor=_executor(step, members),
         since=step.now,
-        after=tuple(other for other in spec.after if other in state.operations),
+        after=tuple([other for other in spec.after if other in state.operations]) if spec.after else (),
     )
 
 
-def _disturbed(step: Step, work: Component | Kind, scope: Scope) -> tuple[HostId, ...]:
+def _disturbed(step: Step, work: Component | Kind, members: tuple[HostId, ...]) -> tuple[HostId, ...]:
     if not takes_capacity(work):
         return ()
     hosts = step.state.hosts
-    return tuple(
-        unit for unit in step.derived.planner.resources.scope_units(scope) if hosts[unit].spec.kind != "controller"
-    )
+    return tuple([unit for unit in members if hosts[unit].spec.kind != "controller"])
 
 
-def _executor(step: Step, scope: Scope, units: tuple[HostId, ...]) -> HostId:
+def _executor(step: Step, members: tuple[HostId, ...]) -> HostId:
     """The unit itself; for what is wider, the controller of its cluster, or the first unit where there is none."""
-    members = step.derived.planner.resources.scope_units(scope)
-    assert members, scope
     if len(members) == 1:
         return members[0]
     controller = step.derived.planner.controllers.get(step.state.hosts[members[0]].spec.cluster)
@@ -195,9 +193,10 @@ def _absent(step: Step, operation: Operation) -> tuple[str, Reason] | None:
     work = step.derived.planner.work(operation.spec)
     if isinstance(work, Kind) and work.repairs:
         return None
+    hosts = step.state.hosts
     for name in (operation.executor, *operation.units):
-        host = step.state.hosts[name]
-        if host.state in (HostState.OUT_FAILED, HostState.EXPECTED):
+        host = hosts[name]
+        if host.state is HostState.OUT_FAILED or host.state is HostState.EXPECTED:
             sentence = f"{name} is {host.state.value}: {host.reason.sentence}"
             return f"unit/{name}", Reason(token=Token.UNIT_FAILED, sentence=sentence)
     return None

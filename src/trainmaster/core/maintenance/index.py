@@ -8,6 +8,7 @@ import bisect
 from collections.abc import Iterable, Mapping
 
 from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, OperationId, RolloutId
+from trainmaster.core.base.time import Duration
 from trainmaster.core.effects import Observation, StepCommand
 from trainmaster.core.fleet.inventory import UNIT_KINDS
 from trainmaster.core.fleet.lifecycle import Host
@@ -24,7 +25,8 @@ from trainmaster.core.maintenance.scope import ResourceIndex, Scope
 from trainmaster.core.maintenance.stages import Plan
 from trainmaster.core.maintenance.visit import VisitPhase
 
-Commands = tuple[tuple[StepCommand, ...], Observation | None]
+Commands = tuple[tuple[StepCommand, ...], Observation | None, Duration]
+"""Steps, what is observed after them, and what all of it may take at most."""
 
 
 class PlannerIndex:
@@ -49,8 +51,8 @@ class PlannerIndex:
         self._on_trial: dict[ComponentName, Rollout] = {}
         self._works: dict[tuple[str, str], Component | Kind] = {}
         self._commands: dict[tuple[str, ...], Commands] = {}
-        self._by_unit: set[tuple[str, ...]] = set()
-        """Keys of those that name the unit, and are made for each."""
+        self._by_unit: dict[tuple[str, ...], tuple[int, ...]] = {}
+        """Keys of those that name the unit, and are made for each; with the places of the steps that do."""
         self._books: list[tuple[str, frozenset[HostId]]] = []
         self._known: list[Host] = []
         for host in sorted(hosts, key=lambda host: host.position):
@@ -93,7 +95,7 @@ class PlannerIndex:
         catalogue = self.state.catalogue
         self._works = {(UPGRADE, component.name): component for component in catalogue.components}
         self._works |= {(kind.name, ""): kind for kind in catalogue.kinds if kind.name != UPGRADE}
-        self._commands, self._by_unit = {}, set()
+        self._commands, self._by_unit = {}, {}
         self._broken = {}
         self._shared = catalogue.job_consistent()
         self._ruled = tuple(sorted({pin for rule in catalogue.rules for pin in _pins(rule)}))
@@ -174,16 +176,26 @@ class PlannerIndex:
         for many units is made once."""
         spec = operation.spec
         key = (spec.kind, spec.component, spec.version, operation.previous, leg)
-        found = self._commands.get(key)
-        if found is None:
-            work = self.work(spec)
-            assert work is not None, spec
-            found = self._commands[key] = _commands(work, spec, operation.previous, leg)
-            if any("{unit}" in word for step in found[0] for word in step.command):
-                self._by_unit.add(key)
-        if key in self._by_unit:
-            steps = (step.but(command=_filled(step.command, unit=operation.executor)) for step in found[0])
-            return tuple(steps), found[1]
+        found = self._commands.get(key) or self._read(operation, leg, key)
+        places = self._by_unit.get(key)
+        if places is None:
+            return found
+        steps, unit = list(found[0]), operation.executor
+        for place in places:
+            step = steps[place]
+            command = tuple([word.replace("{unit}", unit) for word in step.command])
+            steps[place] = StepCommand(name=step.name, command=command, deadline=step.deadline)
+        return tuple(steps), found[1], found[2]
+
+    def _read(self, operation: Operation, leg: str, key: tuple[str, ...]) -> Commands:
+        work = self.work(operation.spec)
+        assert work is not None, operation.spec
+        steps, observe = _commands(work, operation.spec, operation.previous, leg)
+        last = observe.deadline if observe is not None else 0
+        found = self._commands[key] = steps, observe, Duration(sum(step.deadline for step in steps) + last)
+        places = tuple(place for place, step in enumerate(steps) if any("{unit}" in word for word in step.command))
+        if places:
+            self._by_unit[key] = places
         return found
 
     def work(self, spec: OperationSpec) -> Component | Kind | None:
@@ -215,7 +227,9 @@ def _pins(rule: Rule) -> tuple[ComponentName, ...]:
     return (rule.when.component, rule.needs.component, *only)
 
 
-def _commands(work: Component | Kind, spec: OperationSpec, previous: str, leg: str) -> Commands:
+def _commands(
+    work: Component | Kind, spec: OperationSpec, previous: str, leg: str
+) -> tuple[tuple[StepCommand, ...], Observation | None]:
     by_leg = {"apply": work.steps, "check": work.after_reboot, "undo": work.undo}
     words = {"component": spec.component, "version": spec.version, "previous": previous}
     steps = tuple(

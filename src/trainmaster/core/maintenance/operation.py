@@ -84,7 +84,7 @@ ENDED_KEPT: Final = 1_000
 Leg = Literal["", "apply", "check", "undo"]
 
 
-class Operation(msgspec.Struct, kw_only=True):
+class Operation(msgspec.Struct, kw_only=True, gc=False):
     """State of an operation. Mutable, private to the engine."""
 
     id: OperationId

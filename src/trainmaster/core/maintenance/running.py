@@ -83,7 +83,7 @@ def start(step: Step, operation: Operation) -> None:
 
 def send(step: Step, operation: Operation, leg: Leg) -> None:
     """Asks the executor for a leg."""
-    steps, observe = step.derived.planner.commands(operation, leg)
+    steps, observe, limit = step.derived.planner.commands(operation, leg)
     effect = step.emit(
         RunSteps(
             id=step.next_id(),
@@ -95,7 +95,6 @@ def send(step: Step, operation: Operation, leg: Leg) -> None:
         )
     )
     operation.leg, operation.effect = leg, effect.id
-    limit = sum(one.deadline for one in steps) + (observe.deadline if observe is not None else 0)
     step.wake(f"op/{operation.id}", after(step.now, limit + ANSWER_SLACK))
 
 
@@ -127,7 +126,7 @@ def leg_ended(step: Step, effect: RunSteps, event: EffectEnded) -> Operation | N
 def _look(step: Step, operation: Operation) -> None:
     """Nobody knows how it ended: observe, if there is something to observe, else do it again. What shows only after a
     boot can't be observed yet, and steps are idempotent."""
-    _, observe = step.derived.planner.commands(operation, "check")
+    _, observe, _ = step.derived.planner.commands(operation, "check")
     after_boot = work_of(step, operation).disturbs == "reboot"
     send(step, operation, "check" if observe is not None and not after_boot else "apply")
 
@@ -153,12 +152,13 @@ def finish(step: Step, operation: Operation, state: OperationState, reason: Reas
         _mark_units(step, operation)
     led = bool(operation.line)  # others may have waited behind it
     was_held = let_go(step, operation) or led
-    move(step, operation, state, reason.sentence if reason is not None else state.value)
+    move(step, operation, state, reason.sentence if reason is not None else state.word)
     operation.reason = reason
     if operation.effect is not None:
         step.give_up(operation.effect)
-    for key in ("op", "gate"):
-        step.unwake(f"{key}/{operation.id}")
+        step.unwake(f"op/{operation.id}")
+    if operation.spec.not_before is not None:
+        step.unwake(f"gate/{operation.id}")
     del maintenance.operations[operation.id]
     _remember(step, operation)
     for name in step.derived.planner.dependents.pop(operation.id, ()):
@@ -183,13 +183,15 @@ def demand(step: Step, visit: Visit, operation: Operation) -> None:
 
 
 def _remember(step: Step, operation: Operation) -> None:
-    maintenance, outcome = step.state.maintenance, operation.state.value
-    for key in (outcome, f"{operation.spec.kind}/{outcome}"):
-        maintenance.counts[key] = maintenance.counts.get(key, 0) + 1
+    maintenance, outcome, spec = step.state.maintenance, operation.state.word, operation.spec
+    counts = maintenance.counts
+    counts[outcome] = counts.get(outcome, 0) + 1
+    of_kind = f"{spec.kind}/{outcome}"
+    counts[of_kind] = counts.get(of_kind, 0) + 1
     maintenance.ended.append(
         EndedOperation(
             id=operation.id,
-            spec=operation.spec,
+            spec=spec,
             state=operation.state,
             reason=operation.reason,
             requested_at=operation.requested_at,
@@ -227,7 +229,7 @@ def let_go(step: Step, operation: Operation) -> bool:
         operation.line = ""
     if operation.asked_lock:
         give_back(step, operation.id)
-    operation.locked = operation.asked_lock = False
+        operation.locked = operation.asked_lock = False
     held = operation.promised
     if held:
         index.ledger.unpromise(operation.promised_units())
@@ -248,7 +250,9 @@ def unit_done(step: Step, operation: Operation, unit: HostId) -> None:
 def give_back(step: Step, name: str) -> None:
     """Gives locks back, or the place in their queues; also locks that were granted and not told yet."""
     locks = step.derived.planner.locks
-    step.granted += locks.release(name) if locks.holds(name) else locks.withdraw(name)
+    freed = locks.release(name) if locks.holds(name) else locks.withdraw(name)
+    if freed:
+        step.granted += freed
 
 
 def _leave_visit(step: Step, operation: Operation, unit: HostId) -> None:

@@ -55,7 +55,7 @@ def conflict(one: Scope, other: Scope) -> bool:
 class ResourceIndex:
     """All resources of a fleet. Derived: made anew by adding the hosts in the order of their declaration."""
 
-    __slots__ = ("_above", "_names", "_places", "_simple", "_units")
+    __slots__ = ("_above", "_members", "_names", "_places", "_simple", "_units")
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -65,6 +65,8 @@ class ResourceIndex:
         """By index: the wider resources, with the number of units in common."""
         self._simple: dict[int, Scope] = {}
         """Scopes of single resources, made when first asked for."""
+        self._members: dict[int, tuple[HostId, ...]] = {}
+        """Their units, likewise."""
 
     def __len__(self) -> int:
         return len(self._names)
@@ -82,6 +84,7 @@ class ResourceIndex:
             for wide in chain[place + 1 :]:
                 above[wide] = above.get(wide, 0) + 1
             self._simple.pop(narrow, None)
+            self._members.pop(narrow, None)
 
     def find(self, name: str) -> int | None:
         """The index of a name; None: there is no such resource."""
@@ -96,7 +99,10 @@ class ResourceIndex:
 
     def units(self, index: int) -> tuple[HostId, ...]:
         """The units of a resource, in the order of their declaration; of a unit, itself."""
-        return tuple(self._units[index])
+        members = self._members.get(index)
+        if members is None:
+            members = self._members[index] = tuple(self._units[index])
+        return members
 
     def scope_units(self, scope: Scope) -> tuple[HostId, ...]:
         """The units that an operation with this scope works on, each once."""
@@ -106,6 +112,10 @@ class ResourceIndex:
 
     def resolve(self, names: tuple[str, ...]) -> Scope | Reason:
         """The scope of an operation on these resources, or why there is none (NO_SUCH_RESOURCE)."""
+        if len(names) == 1:  # nearly always
+            place = self._places.get(names[0])
+            if place is not None:
+                return self._simple.get(place) or self._one(place)
         if not names:
             return because(Token.NO_SUCH_RESOURCE, "the scope names no resource", named=0, unknown=0)
         unknown = [name for name in names if name not in self._places]

@@ -65,7 +65,7 @@ VISIT_MACHINE: Final = Machine(
 )
 
 
-class Visit(msgspec.Struct, kw_only=True):
+class Visit(msgspec.Struct, kw_only=True, gc=False):
     """State of a visit. Mutable, private to the engine."""
 
     unit: HostId

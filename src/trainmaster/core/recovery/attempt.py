@@ -73,7 +73,7 @@ class Change(Value):
     joined: HostId
 
 
-class Epoch(msgspec.Struct, kw_only=True):
+class Epoch(msgspec.Struct, kw_only=True, gc=False):
     """One membership and what became of it. Instants are None until reached."""
 
     number: int
@@ -116,7 +116,7 @@ class Refusal(Value):
     """It was tried and failed; an unknown outcome says nothing about what the hosts have in common."""
 
 
-class Handover(msgspec.Struct, kw_only=True):
+class Handover(msgspec.Struct, kw_only=True, gc=False):
     """A planned leave: the ranks were asked to save and go."""
 
     asked_at: Instant
@@ -125,7 +125,7 @@ class Handover(msgspec.Struct, kw_only=True):
     reason: Reason
 
 
-class Attempt(msgspec.Struct, kw_only=True):
+class Attempt(msgspec.Struct, kw_only=True, gc=False):
     """State of an attempt. Mutable, private to the engine."""
 
     id: AttemptId

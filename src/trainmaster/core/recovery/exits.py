@@ -31,7 +31,7 @@ def alone(event: WorkerExited) -> Exit:
     return Exit(first=event, hosts=(event.host,), ranks=1)
 
 
-class Exits(msgspec.Struct, kw_only=True):
+class Exits(msgspec.Struct, kw_only=True, gc=False):
     """What was told so far of the present epoch's ends."""
 
     told: list[Exit] = []
@@ -70,7 +70,8 @@ class Exits(msgspec.Struct, kw_only=True):
         by_host, whole = self.by_host, (1 << ranks_per_host) - 1
         named = dict.fromkeys(event.hosts, whole)
         assert len(named) == len(event.hosts), f"a host is named twice: {event.hosts}"
-        assert named.keys() <= set(members), f"no members: {sorted(named.keys() - set(members))}"
+        if event.hosts != members:
+            assert named.keys() <= set(members), f"no members: {sorted(named.keys() - set(members))}"
         hosts, before = event.hosts, 0
         if not by_host.keys().isdisjoint(hosts):
             hosts = tuple([host for host in hosts if by_host.get(host) != whole])
@@ -78,7 +79,10 @@ class Exits(msgspec.Struct, kw_only=True):
         if not hosts:
             return None
         ended = by_host.get(hosts[0], 0)
-        by_host.update(named)
+        if by_host:
+            by_host.update(named)
+        else:
+            self.by_host = named
         lowest = (~ended & (ended + 1)).bit_length() - 1
         first = _of_rank(event, hosts[0], members.index(hosts[0]) * ranks_per_host + lowest)
         return Exit(first=first, hosts=hosts, ranks=len(hosts) * ranks_per_host - before)

@@ -60,7 +60,8 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
     """Those of the hosts that have not been asked yet."""
     if attempt.prepared.issuperset(names):
         return
-    names = tuple([name for name in names if name not in attempt.prepared])
+    prepared = attempt.prepared
+    names = tuple([name for name in names if name not in prepared])
     job = step.state.jobs[attempt.job]
     spec = job.spec
     attempt.prepared.update(names)
@@ -88,7 +89,7 @@ def form(step: Step, attempt: Attempt, members: tuple[HostId, ...]) -> None:
     spec = step.state.jobs[attempt.job].spec
     assert len(members) == len(attempt.members) == spec.hosts, (attempt.id, members)
     number, before = len(attempt.epochs) + 1, attempt.members
-    changed = [place for place, host in enumerate(members) if host != before[place]]
+    changed = [place for place, host in enumerate(members) if host != before[place]] if members != before else []
     changes = tuple(Change(place=place, left=before[place], joined=members[place]) for place in changed)
     attempt.epochs.append(Epoch(number=number, changes=changes, formed_at=step.now))
     attempt.members = members

@@ -105,7 +105,7 @@ def host_gone(step: Step, attempt: Attempt) -> None:
 def settled(step: Step, attempt: Attempt) -> None:
     """Nothing but echoes came in time. Just after a restart of the server the one host that matters may be the one that
     has not come back yet: wait until all members are heard or lost."""
-    if attempt.undecided and any(host.is_unheard() for host in _members(step, attempt)):
+    if attempt.undecided and any(step.state.hosts[name].is_unheard() for name in attempt.members):
         step.wake(f"settle/{attempt.id}", after(step.now, SETTLE))
     elif attempt.undecided and attempt.refusals:
         _decide(step, attempt, _refused(attempt))
@@ -212,16 +212,12 @@ def _is_lost(attempt: Attempt, host: Host) -> bool:
     return host.is_gone() or host.allocation != attempt.id
 
 
-def _members(step: Step, attempt: Attempt) -> list[Host]:
-    return list(map(step.state.hosts.__getitem__, attempt.members))
-
-
 def unwell(step: Step, attempt: Attempt) -> list[Host]:
     """Members of which something has to be said, in their order: lost, going, draining, or in use otherwise."""
     ready, name = HostState.READY, attempt.id
     return [
         host
-        for host in _members(step, attempt)
+        for host in map(step.state.hosts.__getitem__, attempt.members)
         if host.state is not ready or host.gone_at is not None or host.allocation != name or host.role != "member"
     ]
 
@@ -250,7 +246,8 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
         )
         end(step, attempt, AttemptState.FAILED, JobState.QUEUED, reason, gently=False)
         return
-    here = [host.id for host in _members(step, attempt) if host.allocation == attempt.id and host.connected]
+    by_name, mine = step.state.hosts, attempt.id
+    here = [name for name in attempt.members if (host := by_name[name]).allocation == mine and host.connected]
     stop_workers(step, attempt, tuple(here), Duration(0))
     reform(step, attempt)
 
