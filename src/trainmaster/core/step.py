@@ -151,10 +151,11 @@ class Step:
 
     def refresh(self, host: Host) -> None:
         """Brings the index of free hosts up to date after a change of `host`."""
-        if host.is_free() == (host.id in self.derived.free):
+        index, is_free = self.derived.free, host.is_free()
+        if is_free == (host.spec.id in index):
             return
-        if host.is_free():
-            self.derived.free.add(host.spec, host.position, host.stack)
+        if is_free:
+            index.add(host.spec, host.position, host.stack)
             self.capacity_came = self.lines_due = True
         else:
-            self.derived.free.remove(host.id)
+            index.remove(host.spec.id)

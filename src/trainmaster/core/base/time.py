@@ -30,4 +30,4 @@ def in_seconds(value: int) -> float:
 
 def after(start: Instant, duration: int) -> Instant:
     """The instant that lies `duration` after `start`."""
-    return Instant(start + duration)
+    return start + duration  # type: ignore[return-value]  # a call of the type would cost as much as this one

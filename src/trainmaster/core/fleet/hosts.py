@@ -44,23 +44,24 @@ _TOLD: Final[dict[HostState, UnitSignal]] = {
 
 def move(step: Step, host: Host, state: HostState, reason: Reason) -> None:
     """Takes an edge of the host machine."""
-    host.story = HOST_MACHINE.step(host.id, host.story, host.state, state, step.now, reason.sentence)
+    name = host.spec.id
+    host.story = HOST_MACHINE.step(name, host.story, host.state, state, step.now, reason.sentence)
     host.state, host.since, host.reason = state, step.now, reason
     if state is HostState.DRAINING:
-        step.derived.draining.add(host.id)
+        step.derived.draining.add(name)
     else:
-        step.derived.draining.discard(host.id)
-    step.derived.planner.ledger.set_side(host.id, side_of(host))
+        step.derived.draining.discard(name)
+    step.derived.planner.ledger.set_side(name, side_of(host))
     told = _TOLD.get(state)
     if told is not None:
-        step.unit_signals.append((told, host.id))
+        step.unit_signals.append((told, name))
     if state is not HostState.VERIFYING:
         step.lines_due = True  # planned work may have more room now, also by what takes none of it any more
     deadline = DEADLINES.get(state)
     if deadline is None:
-        step.unwake(f"host/{host.id}")
+        step.unwake(f"host/{name}")
     else:
-        step.wake(f"host/{host.id}", after(step.now, deadline))
+        step.wake(f"host/{name}", after(step.now, deadline))
     step.refresh(host)
 
 

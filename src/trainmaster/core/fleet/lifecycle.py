@@ -126,7 +126,7 @@ class Host(msgspec.Struct, kw_only=True, gc=False):
         return self.state is HostState.READY and self.connected and not self.holds
 
     def is_free(self) -> bool:
-        return self.is_usable() and self.allocation is None and self.spec.kind == "compute"
+        return self.allocation is None and self.is_usable() and self.spec.kind == "compute"
 
     def is_gone(self) -> bool:
         """Lost, or its agent's connection was seen to close: not to be counted on right now."""

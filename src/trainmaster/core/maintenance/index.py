@@ -204,7 +204,7 @@ class PlannerIndex:
     def book_of(self, units: Iterable[HostId]) -> str:
         """The book in whose line an operation on these units stands: the first one that counts one of them."""
         for name, counted_units in self._books:
-            if any(unit in counted_units for unit in units):
+            if not counted_units.isdisjoint(units):
                 return name
         return "*"
 

@@ -121,27 +121,26 @@ def side_of(host: Host) -> Side:
     and begins there. A host that comes for the first time is absent until its first verification has ended, so that a
     new rack is no mass failure; so is one that never came.
     """
-    match host.state:
-        case HostState.READY:
-            return Side.IN_SERVICE
-        case HostState.DRAINING:
-            return Side.LEAVING
-        case HostState.OUT_PLANNED:
-            return Side.OUT_PLANNED
-        case HostState.OUT_FAILED:
-            return Side.OUT_FAILED if host.boot else Side.ABSENT
-        case HostState.EXPECTED:
-            return Side.ABSENT
-        case HostState.VERIFYING:
-            assert host.story, host.id
-            assert host.story[-1].end == HostState.VERIFYING.value, host.id
-            return _SIDE_BEFORE[HostState(host.story[-1].start)]
+    if host.state is HostState.VERIFYING:
+        assert host.story, host.id
+        assert host.story[-1].end == HostState.VERIFYING.word, host.id
+        return _SIDE_BEFORE[host.story[-1].start]
+    if host.state is HostState.OUT_FAILED and not host.boot:
+        return Side.ABSENT
+    return _SIDES[host.state]
 
 
-_SIDE_BEFORE: Final = {
+_SIDES: Final = {
     HostState.EXPECTED: Side.ABSENT,
+    HostState.READY: Side.IN_SERVICE,
+    HostState.DRAINING: Side.LEAVING,
     HostState.OUT_PLANNED: Side.OUT_PLANNED,
     HostState.OUT_FAILED: Side.OUT_FAILED,
+}
+_SIDE_BEFORE: Final = {
+    HostState.EXPECTED.word: Side.ABSENT,
+    HostState.OUT_PLANNED.word: Side.OUT_PLANNED,
+    HostState.OUT_FAILED.word: Side.OUT_FAILED,
 }
 
 _ABSENT, _FREE, _PROMISED, _LEAVING, _PLANNED, _FAILED = range(6)
@@ -430,8 +429,9 @@ class Ledger:
     def _wanted(self, units: Iterable[HostId], count_as: tuple[int, ...]) -> dict[_Tally, int]:
         """How many of the units each book and domain would have to give."""
         wanted: dict[_Tally, int] = {}
+        entries = self._entries
         for unit in set(units):
-            entry = self._entries[unit]
+            entry = entries[unit]
             if entry.counts_as in count_as:
                 for tally in entry.tallies:
                     wanted[tally] = wanted.get(tally, 0) + 1
@@ -465,6 +465,8 @@ class Ledger:
 def _first(found: list[tuple[tuple[int, int, str], Reason | None]]) -> Reason | None:
     """The dominant reason; of equals that of the first book or domain, however the units were ordered."""
     reasons = [(order, reason) for order, reason in found if reason is not None]
+    if not reasons:
+        return None
     return dominant(reason for _, reason in sorted(reasons, key=lambda pair: pair[0]))
 
 

@@ -19,24 +19,26 @@ ROUNDS_MAX = 1_000_000
 
 def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
     """Passes on what units, locks and lines have to say, and the signals to attempts that this causes."""
+    signals, told, orphans, ended = step.signals, step.unit_signals, step.orphans, step.ended_operations
+    failed, granted, reconsider = step.failed_hosts, step.granted, step.reconsider
     for _ in range(ROUNDS_MAX):
-        if step.signals:
+        if signals:
             pass_signals(step)
-        elif step.unit_signals:
-            _tell(step, *step.unit_signals.pop(0))
-        elif step.orphans:
-            losses.orphaned(step, step.orphans.pop(0))
-        elif step.ended_operations:
-            operation = step.ended_operations.pop(0)
+        elif told:
+            _tell(step, *told.pop(0))
+        elif orphans:
+            losses.orphaned(step, orphans.pop(0))
+        elif ended:
+            operation = ended.pop(0)
             trains.operation_ended(step, operation)
             trials.operation_ended(step, operation)
             gangs.operation_ended(step, operation)
-        elif step.failed_hosts:
-            trials.host_failed(step, *step.failed_hosts.pop(0))
-        elif step.granted:
-            _granted(step, step.granted.pop(0))
-        elif step.reconsider:
-            gate.again(step, step.reconsider.pop(0))
+        elif failed:
+            trials.host_failed(step, *failed.pop(0))
+        elif granted:
+            _granted(step, granted.pop(0))
+        elif reconsider:
+            gate.again(step, reconsider.pop(0))
         elif step.lines_due:
             step.lines_due = False
             gate.serve_lines(step)
