@@ -116,6 +116,12 @@ class Derived:
             found += [effect for effect in effects if host in pending[effect].open_at]
         return found
 
+    def sweep_wakes(self, state: ClusterState) -> None:
+        """Drops what was withdrawn or put off: nearly all deadlines are, long before they would be at the top."""
+        wakes = state.wakes
+        self.wake_heap[:] = [entry for entry in self.wake_heap if wakes.get(entry[1]) == entry[0]]
+        heapq.heapify(self.wake_heap)
+
     def next_wake(self, state: ClusterState) -> tuple[Instant, str] | None:
         """The earliest wake-up and its key. Entries of the heap that were withdrawn or put off are dropped here."""
         heap, wakes = self.wake_heap, state.wakes

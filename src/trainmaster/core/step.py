@@ -7,7 +7,7 @@ signals on until none is left, within the same event.
 
 import heapq
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, OperationId, effect_id
 from trainmaster.core.base.time import Instant
@@ -27,6 +27,9 @@ from trainmaster.core.state import ClusterState, Derived, Pending, effect_order
 UnitSignal = Literal["out", "ready", "lost", "go-on", "drain", "left"]
 SignalKind = Literal["host-lost", "host-draining", "host-kept", "host-gone"]
 E = TypeVar("E", bound=AnyEffect)
+
+SLACK: Final = 256
+"""Withdrawn wake-ups that the heap may hold beyond twice as many as there are."""
 
 
 class Step:
@@ -131,8 +134,11 @@ class Step:
 
     def wake(self, key: str, at: Instant) -> None:
         """Asks for a TimePassed at `at`; a key has one wake-up, the newest."""
-        self.state.wakes[key] = at
-        heapq.heappush(self.derived.wake_heap, (at, key))
+        wakes, heap = self.state.wakes, self.derived.wake_heap
+        wakes[key] = at
+        heapq.heappush(heap, (at, key))
+        if len(heap) > 2 * len(wakes) + SLACK:
+            self.derived.sweep_wakes(self.state)
 
     def unwake(self, key: str) -> None:
         self.state.wakes.pop(key, None)

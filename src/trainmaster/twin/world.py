@@ -84,7 +84,6 @@ class World:
         self.kernel = Kernel(began)
         self.engine = engine or Engine()
         self.watch = watch
-        self._planner = self.engine._derived.planner
         self.handle: Callable[[AnyEvent], tuple[AnyEffect, ...]] = self.engine.handle
         """May be replaced by one that measures."""
         self.units: dict[HostId, Unit] = {}
@@ -147,7 +146,7 @@ class World:
                 others = True
         if others:
             self.gangs.deliver(effects)
-        elif self._planner.noticed:
+        elif self.engine._derived.planner.noticed:
             self.gangs.tell_checkpoints()
         if self.watch is not None:
             self.watch(event, effects)
@@ -287,6 +286,8 @@ class World:
             return
         unit.up = True
         self.down.discard(unit.id)
+        if not self.down:
+            self.down = set()  # a set keeps the room of the most that it ever had, and walking it takes that long
         unit.boot += 1
         self.submit(
             AgentRegistered(

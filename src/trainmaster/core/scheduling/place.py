@@ -35,7 +35,7 @@ class FreeIndex:
 
     def __init__(self) -> None:
         self._groups: dict[Group, dict[PodId, dict[RackId, _Rack]]] = {}
-        self._pod_counts: dict[tuple[Group, PodId], int] = {}
+        self._pod_counts: dict[Group, dict[PodId, int]] = {}
         self._counts: dict[Group, int] = {}
         self._where: dict[HostId, tuple[HostSpec, Group]] = {}
 
@@ -47,7 +47,8 @@ class FreeIndex:
         group = (spec.cluster, stack)
         self._where[spec.id] = (spec, group)
         self._groups.setdefault(group, {}).setdefault(spec.pod, {}).setdefault(spec.rack, {})[spec.id] = position
-        self._pod_counts[group, spec.pod] = self._pod_counts.get((group, spec.pod), 0) + 1
+        counts = self._pod_counts.setdefault(group, {})
+        counts[spec.pod] = counts.get(spec.pod, 0) + 1
         self._counts[group] = self._counts.get(group, 0) + 1
 
     def remove(self, host: HostId) -> None:
@@ -56,7 +57,7 @@ class FreeIndex:
         del racks[spec.rack][host]
         if not racks[spec.rack]:
             del racks[spec.rack]
-        self._pod_counts[group, spec.pod] -= 1
+        self._pod_counts[group][spec.pod] -= 1
         self._counts[group] -= 1
         assert self._counts[group] >= 0, group
 
@@ -74,12 +75,13 @@ class FreeIndex:
 
     def nearest(self, cluster: ClusterId, stack: str, wanted: int, without: Collection[HostId] = ()) -> list[HostId]:
         """Up to `wanted` free hosts with this stack, close together, best first; none of `without`."""
+        assert wanted > 0, wanted
         taken: list[HostId] = []
         for host, _ in self._walk((cluster, stack), wanted):
-            if len(taken) == wanted:
-                break
             if host not in without:
                 taken.append(host)
+                if len(taken) == wanted:
+                    break
         return taken
 
     def place(self, hosts: int, spares: int) -> Placement | Reason:
@@ -91,9 +93,9 @@ class FreeIndex:
         _, group = min(fitting)
         found: list[tuple[HostId, int]] = []
         for item in self._walk(group, hosts):
+            found.append(item)
             if len(found) == hosts + spares:
                 break
-            found.append(item)
         members = sorted(found[:hosts], key=lambda item: item[1])
         return Placement(
             cluster=group[0],
@@ -128,11 +130,28 @@ class FreeIndex:
 
     def _walk(self, group: Group, wanted: int) -> Iterator[tuple[HostId, int]]:
         """Free hosts of a group with their positions, in the order in which a gang of `wanted` takes them."""
-        pods = [(self._pod_counts[group, pod], pod) for pod in self._groups.get(group, {})]
-        fitting = sorted((count, pod) for count, pod in pods if count >= wanted)
-        first = [fitting[0][1]] if fitting else []
-        rest = [pod for count, pod in sorted(pods, key=lambda item: (-item[0], item[1])) if count and pod not in first]
-        for pod in first + rest:
-            racks = self._groups[group][pod].values()
-            for rack in sorted(racks, key=lambda rack: (-len(rack), min(rack.values()))):
-                yield from sorted(rack.items(), key=lambda item: item[1])
+        counts = self._pod_counts.get(group, {})
+        first = min([(count, pod) for pod, count in counts.items() if count >= wanted], default=None)
+        if first is not None:
+            yield from self._of_pod(group, first[1])
+        rest = sorted([(-count, pod) for pod, count in counts.items() if count])
+        for _, pod in rest:
+            if first is None or pod != first[1]:
+                yield from self._of_pod(group, pod)
+
+    def _of_pod(self, group: Group, pod: PodId) -> Iterator[tuple[HostId, int]]:
+        """Racks with the most free hosts first; of equals that which was declared first."""
+        by_size: dict[int, list[_Rack]] = {}
+        for rack in self._groups[group][pod].values():
+            by_size.setdefault(len(rack), []).append(rack)
+        for size in sorted(by_size, reverse=True):
+            for rack in sorted(by_size[size], key=_first_position):
+                yield from sorted(rack.items(), key=_position)
+
+
+def _first_position(rack: _Rack) -> int:
+    return min(rack.values())
+
+
+def _position(item: tuple[HostId, int]) -> int:
+    return item[1]
