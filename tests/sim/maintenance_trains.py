@@ -129,5 +129,5 @@ def calm(run: "MaintenanceRun") -> None:
             run.submit(RolloutStopped(at=now, rollout=RolloutId(name), by=OPS, reason="the end"))
     for host in list(run.engine.state.hosts.values()):
         for hold in host.holds:
-            if hold.owner.startswith("policy:rollout/"):
+            if hold.owner.startswith(("policy:rollout/", "policy:undo/")):
                 run.submit(ResumeRequested(at=now, hosts=(host.id,), reason="looked at", by=hold.owner))

@@ -320,15 +320,17 @@ def drain(
 )
 @_list_argument
 @_index_option
+@click.option("--owner", metavar="POLICY", default="", help="Lift its hold: policy:undo/OP, policy:rollout/R.")
 @changes
 @shows
-def resume(hosts: str, check_index: int | None, change: Change, output: Output) -> None:
+def resume(hosts: str, check_index: int | None, owner: str, change: Change, output: Output) -> None:
     """Lift your hold on hosts.
 
     Hosts that were out return through verification. A host that somebody else holds stays out (exit code 7, and the
-    answer says who holds it): only the owner lifts a hold.
+    answer says who holds it): only the owner lifts a hold. Policies that left a host to a person are named by --owner.
     """
-    body = HostsChange(hosts=hosts, reason=change.reason, dry_run=change.dry_run, check_index=check_index)
+    reason, dry_run = change.reason, change.dry_run
+    body = HostsChange(hosts=hosts, reason=reason, dry_run=dry_run, check_index=check_index, owner=owner)
     _change("resume", body, change, output)
 
 

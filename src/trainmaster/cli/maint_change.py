@@ -121,7 +121,8 @@ def _past(verb: str) -> str:
 def cancel(names: tuple[str, ...], change: Change, output: Output) -> None:
     """Take operations back, everywhere.
 
-    One that runs ends its present step and is undone if it can be. One whose steps are through is not taken back.
+    One that runs is asked to end: its present step ends first, then it is undone if it can be. One whose steps are
+    through is not taken back.
     """
     client = connect()
     wrong = [name for name in names if not OPERATION_ID.fullmatch(name)]
@@ -138,7 +139,7 @@ def cancel(names: tuple[str, ...], change: Change, output: Output) -> None:
         except UserError as error:
             if not number:
                 raise
-            what = f"{number} of {len(found)} are cancelled; {view.id} is not"
+            what = f"{number} of {count_text(len(found), 'operation')} taken back; {view.id} is not"
             raise PartlyDone(what, error.what, f"trainmaster maint show {view.id}") from error
         _print(report, text, change, output)
 
@@ -194,7 +195,11 @@ def promote(name: str, change: Change, output: Output) -> None:
     client = connect()
     if kind_of(client, name) != "train":
         raise WrongUsage(f"{name} is a rollout", "only trains observe", "trainmaster maint ls trains")
-    spec = client.get(train_path(name), TrainDetail).spec
+    detail = client.get(train_path(name), TrainDetail)
+    spec = detail.spec
+    if detail.train.state == "ended":
+        why = detail.train.reason.sentence if detail.train.reason is not None else "nothing of it goes on"
+        raise Failed(f"train {name} has ended", why, "declare it again: trainmaster maint apply FILE")
     if spec.mode == "act":
         raise Failed(f"train {name} acts already", fix=f"trainmaster maint show {name}")
     made = maint_ask.plan(client, Asked(trains=(TrainRequest(train=wish_of(spec)),)))

@@ -280,7 +280,8 @@ def _rollout(plan: RolloutPlan, declared: Sequence[TrainPlan], output: Output) -
 def _train(plan: TrainPlan, output: Output) -> None:
     fields, spec = Fields(), plan.spec
     units = count_text(sum(domain.units for domain in plan.domains), "unit")
-    known = "is there, and begins a new cycle" if plan.known else "is new"
+    cycle = "goes on in its cycle" if plan.goes_on else "begins a new cycle"
+    known = f"is there, and {cycle}" if plan.known else "is new"
     if not plan.changes:
         known = "is there just so; nothing would change"
     fields.add("train", f"{spec.name}, {spec.mode}: {known}")

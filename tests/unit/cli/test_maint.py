@@ -424,14 +424,24 @@ def test_cancelling_several_of_which_one_is_refused(api: FakeApi, line: CommandL
     def answer(question: Any) -> tuple[int, bytes]:
         if decode(question.body, MaintenanceChange).dry_run:
             return 200, encode({"index": 900, "dry_run": True, "changed": True, "sentence": "op-4 is cancelled"})
-        return 409, encode({"reason": because(Token.ALREADY_ENDED, "op-4 is done already"), "fix": ""})
+        return 409, encode({"reason": because(Token.MAINTENANCE_ENDED, "op-4 is done already"), "fix": ""})
 
     api.answers["POST", "/v1/operations/op-4/cancel"] = answer
     ran = line.run("maint", "cancel", "op-3", "op-4", "--reason", "odd", "--yes")
     assert (ran.code, ran.out) == (7, "op-3 is cancelled\n")
-    assert "1 of 2 are cancelled; op-4 is not" in ran.err
+    assert "1 of 2 operations taken back; op-4 is not" in ran.err
     ran = line.run("maint", "cancel", "op-3", "op-99", "--reason", "odd", "--yes")
     assert (ran.code, len(api.bodies("/v1/operations/op-3/cancel"))) == (3, 2)
+
+
+def test_a_train_that_has_ended_is_not_promoted(api: FakeApi, line: CommandLine) -> None:
+    """It is said how it ended, and that it has to be declared again; nothing is planned."""
+    reason = because(Token.CANCELLED_BY_REQUEST, "weekly was aborted by kim: wrong")
+    api.answer("GET", "/v1/trains/weekly", train_detail(TRAIN.but(state="ended", reason=reason), mode="observe"))
+    ran = line.run("maint", "promote", "weekly", "--reason", "right", "--yes")
+    assert ran.code == 1
+    assert "train weekly has ended\n  why: weekly was aborted by kim: wrong\n  try: declare it again" in ran.err
+    assert [each for each in api.asked if each.method == "POST"] == []
 
 
 def test_promotion(api: FakeApi, line: CommandLine) -> None:

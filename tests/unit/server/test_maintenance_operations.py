@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from tests.unit.server.maintenance_house import MaintenanceHouse, during
 
-from trainmaster.core.base.ids import ComponentName, KindName, OperationId
+from trainmaster.core.base.ids import ComponentName, HostId, KindName, OperationId, SessionId
 from trainmaster.core.base.reasons import Token
+from trainmaster.core.fleet.events import AgentDisconnected
 from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.live.server.maintenance_resources import (
     CapacityView,
     MaintenanceChange,
@@ -20,7 +22,7 @@ from trainmaster.live.server.maintenance_resources import (
     OperationsRequest,
     Visits,
 )
-from trainmaster.live.server.resources import Hosts, HostView, StatusView
+from trainmaster.live.server.resources import ChangeReport, Hosts, HostsChange, HostView, StatusView
 
 PATH = "/v1/operations"
 
@@ -57,7 +59,8 @@ def test_an_upgrade_from_request_to_done(tmp_path: Path) -> None:
         await house.let()
         detail = await house.get(f"{PATH}/op-1", OperationDetail)
         assert (detail.operation.state, detail.observed, detail.operation.reason) == ("done", "2", None)
-        assert [chapter.end for chapter in detail.history] == ["running", "done"]
+        story = ["admitted", "draining", "running", "verifying", "done"]
+        assert [chapter.end for chapter in detail.history] == story
         assert (await house.get("/v1/hosts/h1", HostView)).versions == {"nic": "2"}
         assert (await house.get("/v1/hosts", Hosts)).items[1].versions == {}
         account = (await house.get("/v1/capacity", CapacityView)).account
@@ -231,12 +234,59 @@ def test_cancelling(tmp_path: Path) -> None:
         assert (dry.changed, (await house.get(f"{PATH}/op-3", OperationDetail)).operation.state) == (True, "requested")
         assert (await house.post(f"{PATH}/op-3/cancel", why, MaintenanceReport)).changed
         assert (await house.refused(f"{PATH}/op-3/cancel", why))[0] == 409
-        assert (await house.post(f"{PATH}/op-1/cancel", why, MaintenanceReport)).changed
+        asked = await house.post(f"{PATH}/op-1/cancel", why, MaintenanceReport)
+        told = "op-1 is asked to end: its present step ends first, then what it did stays as it is, for it has no undo"
+        assert (asked.changed, asked.sentence) == (True, told)
         assert not (await house.post(f"{PATH}/op-1/cancel", why, MaintenanceReport)).changed
         assert (await house.refused(f"{PATH}/op-9/cancel", why))[1].reason.token is Token.NO_SUCH_OPERATION
         await house.let()
         states = [one.state for one in (await house.get(PATH, Operations, state="ended")).items]
         assert sorted(states) == ["cancelled", "cancelled", "done"]
+
+    during(tmp_path, act)
+
+
+def test_a_failed_undo_wants_a_person(tmp_path: Path) -> None:
+    """1. The steps of an update fail, and so does its undo. 2. The status says so, with token and numbers. 3. The hold
+    is lifted by a person, by the name of its owner; a hold of another policy is not. 4. The status is quiet again."""
+
+    async def act(house: MaintenanceHouse) -> None:
+        await house.post(PATH, asks(upgrade("h0", "kernel")), OperationsReport)
+        for _ in ("apply", "undo"):
+            (effect,) = house.runtime.engine.pending()
+            now = house.runtime.now()
+            await house.submit(
+                EffectEnded(at=now, host=effect.hosts[0], effect=effect.id, outcome="failed", detail="x")
+            )
+        await house.let()
+        (reason,) = (await house.get("/v1/status", StatusView)).needs_attention
+        assert (reason.token, "held_s" in reason.numbers) == (Token.UNDO_FAILED, True)
+        assert reason.sentence.startswith(
+            "h0 is held by policy:undo/op-1: apply on h0 failed: x; and could not be undone"
+        )
+        body = HostsChange(hosts="h0", reason="looked at", owner="policy:maintenance")
+        status, problem = await house.refused("/v1/hosts/resume", body)
+        assert (status, problem.reason.token) == (403, Token.NOT_ALLOWED)
+        await house.post("/v1/hosts/resume", body.but(owner="policy:undo/op-1"), ChangeReport)
+        await house.let()
+        view = await house.get("/v1/status", StatusView)
+        assert (view.needs_attention, view.hosts_by_state) == ((), {"ready": 6})
+
+    during(tmp_path, act)
+
+
+def test_a_silent_agent_is_what_an_operation_waits_for(tmp_path: Path) -> None:
+    """1. Steps are asked for. 2. The agent goes away. 3. The operation says that it waits for it, and for how long."""
+
+    async def act(house: MaintenanceHouse) -> None:
+        await house.post(PATH, asks(upgrade("h0")), OperationsReport)
+        now = house.runtime.now()
+        await house.submit(AgentDisconnected(at=now, host=HostId("h0"), session=SessionId("s"), reached=()))
+        view = (await house.get(f"{PATH}/op-1", OperationDetail)).operation
+        assert (view.state, view.reason is not None) == ("running", True)
+        assert view.reason is not None
+        assert (view.reason.token, view.reason.numbers["away"]) == (Token.WAITING_FOR_AGENTS, 1)
+        assert view.reason.sentence.startswith("the agent of h0 is not connected for ")
 
     during(tmp_path, act)
 

@@ -125,7 +125,7 @@ def test_a_train_from_plan_to_proof(tmp_path: Path) -> None:
         assert (await house.post(f"{path}/resume", WHY, MaintenanceReport)).changed
         assert (await house.post(f"{path}/abort", WHY, MaintenanceReport)).changed
         assert not (await house.post(f"{path}/abort", WHY, MaintenanceReport)).changed
-        assert (await house.refused(f"{path}/pause", WHY))[1].reason.token is Token.ALREADY_ENDED
+        assert (await house.refused(f"{path}/pause", WHY))[1].reason.token is Token.MAINTENANCE_ENDED
 
     during(tmp_path, act)
 

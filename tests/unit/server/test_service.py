@@ -9,12 +9,15 @@ from tests.fakes.decider import FakeEngine
 
 from trainmaster.core.agent.wire import Register
 from trainmaster.core.base.ids import BootId, HostId, SessionId
+from trainmaster.core.base.reasons import Token
+from trainmaster.core.base.time import after, seconds
 from trainmaster.live.adapters.sqlite_log import SqliteLog
 from trainmaster.live.adapters.system_clock import SystemClock
 from trainmaster.live.server.links import AgentLinks
 from trainmaster.live.server.runtime import Runtime
 from trainmaster.live.server.service import Service, ServiceStopped, Settings
-from trainmaster.ports.event_log import Batch, LogUnusable
+from trainmaster.live.server.views import log_full
+from trainmaster.ports.event_log import Batch, LogFull, LogUnusable
 
 HOSTS = 200
 SETTINGS = Settings(heartbeat_s=0.2, heartbeat_timeout_s=0.6)
@@ -24,11 +27,13 @@ class CountingLog(SqliteLog):
     """Counts commits, and breaks when it is told to."""
 
     commits = 0
-    broken = False
+    broken = full = False
 
     def append(self, batch: Batch) -> None:
         if self.broken:
             raise LogUnusable("the log can't be used", "disk I/O error", "look at the disk")
+        if self.full:
+            raise LogFull("no space left for the log", "the disk is full", "free some space")
         self.commits += 1
         super().append(batch)
 
@@ -97,3 +102,23 @@ def test_a_log_that_breaks_ends_the_server(log: CountingLog) -> None:
     with pytest.raises(LogUnusable, match="disk I/O error"):
         during(log, act)
     assert [type(refusal) for refusal in refusals] == [LogUnusable, ServiceStopped]
+
+
+def test_a_full_disk_is_shown_until_there_is_room(log: CountingLog) -> None:
+    """1. The disk is full: two requests are refused. 2. The service knows since when, and how many were refused; the
+    status says so with a token and numbers. 3. With room again the next request is stored, and nothing is said."""
+
+    async def act(service: Service) -> None:
+        log.full = True
+        for host in ("n1", "n2"):
+            with pytest.raises(LogFull):
+                await service.register(register(host))
+        assert service.log_full is not None
+        (reason,) = log_full(service.log_full, after(service.log_full.since, seconds(90)))
+        assert (reason.token, reason.numbers) == (Token.DISK_FULL, {"since_s": 90.0, "refused": 2})
+        assert reason.sentence == "no space left for the log: the disk is full; since 90 s, refused: 2"
+        log.full = False
+        await service.register(register("n1"))
+        assert log_full(service.log_full, service.now()) == ()
+
+    during(log, act)

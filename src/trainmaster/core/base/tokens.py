@@ -356,6 +356,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Steps of the operation failed, or the version that they should bring was not observed afterwards.",
         "Read the sentence and the output on the unit; what could be undone was undone.",
     )
+    UNDO_FAILED = (
+        "undo-failed",
+        "An operation failed or was taken back, and what it had done could not be undone: nobody knows what is there.",
+        "Look at the unit and at the output of the undo; then `trainmaster host resume HOST --owner policy:undo/OP`.",
+    )
     VERSIONS_CLASH = (
         "versions-clash",
         "A rule of the catalogue says that these versions do not go together on one unit.",
@@ -440,6 +445,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "already-ended",
         "The job has ended; there is nothing to stop.",
         "See `trainmaster job show`; `trainmaster job requeue` starts it again.",
+    )
+    MAINTENANCE_ENDED = (
+        "maintenance-ended",
+        "The operation, train or rollout has ended, or is past what can be taken back.",
+        "See how it ended with `trainmaster maint show`; then ask for it, or declare it, anew.",
     )
     ALREADY_QUEUED = ("already-queued", "The job waits in the queue already.", "See `trainmaster job why`.")
     EFFECT_FAILED = (

@@ -326,6 +326,15 @@ def observed(step: Step, host: Host, component: ComponentName, version: str) -> 
             step.restack(host, step.derived.planner.stack_of(host.versions))
 
 
+def removed(step: Step, host: Host, component: ComponentName) -> None:
+    """No version of a component is on the host any more."""
+    if component not in host.versions:
+        return
+    host.versions = {name: version for name, version in host.versions.items() if name != component}
+    if step.derived.planner.is_shared(component):
+        step.restack(host, step.derived.planner.stack_of(host.versions))
+
+
 def _plan_eviction(step: Step, host: Host) -> None:
     """The earliest eviction that a hold asks for counts; with its hold it goes."""
     host.evict_at = min((hold.evict_at for hold in host.holds if hold.evict_at is not None), default=None)

@@ -166,9 +166,9 @@ def check_cancel(step: Step, name: OperationId) -> Reason | None:
         ended = next((one for one in reversed(step.state.maintenance.ended) if one.id == name), None)
         if ended is None:
             return because(Token.NO_SUCH_OPERATION, f"no operation has the id {name}")
-        return because(Token.ALREADY_ENDED, f"{name} is {ended.state.value} already")
+        return because(Token.MAINTENANCE_ENDED, f"{name} is {ended.state.value} already")
     if operation.state is OperationState.VERIFYING:
-        return because(Token.ALREADY_ENDED, f"{name} is carried out; what is left is the verification of its units")
+        return because(Token.MAINTENANCE_ENDED, f"{name} is carried out; what is left is the verification of its units")
     return None
 
 

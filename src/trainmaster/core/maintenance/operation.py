@@ -164,6 +164,8 @@ class EndedOperation(Value):
     observed: str
     train: TrainName | None
     rollout: RolloutId | None
+    previous: str = ""
+    story: tuple[Chapter, ...] = ()
 
 
 def aged(spec: OperationSpec, now: Instant) -> Instant:

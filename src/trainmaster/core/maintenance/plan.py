@@ -141,9 +141,11 @@ class TrainPlan(Value):
     fingerprint: str = ""
     spec: TrainSpec
     known: bool
-    """A train of this name is there; it begins a new cycle."""
+    """A train of this name is there."""
     changes: bool
     """False: the train is there just so, and nothing would happen."""
+    goes_on: bool = False
+    """It goes on in its present cycle; else it begins a new one."""
     domains: tuple[DomainPlan, ...]
     next: int
     """Number of the domain of the next stop."""

@@ -197,11 +197,15 @@ def _planned(step: Step, operation: Operation, work: Component | Kind, waits: Re
 
 def plan_train(rehearsal: Rehearsal, spec: TrainSpec) -> TrainPlan:
     """What the train would do, which is declared in the rehearsal. The spec was made by `building.build_train`."""
-    step = rehearsal.look()
-    before = step.derived.planner.ledger.account().books
-    known = step.state.maintenance.trains.get(spec.name)
+    known = rehearsal.look().state.maintenance.trains.get(spec.name)
+    began = known.cycle_began if known is not None else None
+    before = rehearsal.look().derived.planner.ledger.account().books
     changes = known is None or known.spec != spec or known.state is TrainState.ENDED
-    train = msgspec.structs.replace(known) if known is not None and not changes else _new(step, spec)
+    if changes:
+        rehearsal.handle(TrainDeclared(at=rehearsal.now, spec=spec, by=PLANNER))
+    acts = _acting(rehearsal, spec)
+    step = acts.look()
+    train = msgspec.structs.replace(step.state.maintenance.trains[spec.name])
     stops = [_stop(step, train, place) for place in range(len(spec.domains))]
     place = train.next_domain
     due, _ = trains.due_at_stop(step, train, spec.domains[place])
@@ -209,12 +213,12 @@ def plan_train(rehearsal: Rehearsal, spec: TrainSpec) -> TrainPlan:
     running = {job.id: _members(step, job) for job in step.state.jobs.values()}
     domains = [Domain(id=DomainId(f"stop/{place}"), units=units) for place, units in enumerate(spec.domains)]
     hit = [count for count in stops_by_gang(domains, running).values() if count]
-    domain = spec.domains[place]
     plan = TrainPlan(
         index=rehearsal.index,
         spec=spec,
         known=known is not None,
         changes=changes,
+        goes_on=train.cycle_began == began,
         domains=tuple(stop for stop, _ in stops),
         next=place + 1,
         jobs=hits(step, leaving, told=spec.evict_after is not None),
@@ -225,26 +229,27 @@ def plan_train(rehearsal: Rehearsal, spec: TrainSpec) -> TrainPlan:
         gpu_hours=round(sum(hours for _, hours in stops), 3),
         held_back=tuple(HeldUpdate(component=name, reason=reason) for name, reason in sorted(train.held_back.items())),
     )
-    acts = rehearsal.again() if spec.mode == "observe" else rehearsal  # of one that observes: what it would take
     if changes:
-        plan = plan.but(waits=_first_stop(acts, spec.but(mode="act")))
-    plan = plan.but(capacity=limits(before, acts.look(), domain))
-    if changes and acts is not rehearsal:
-        _first_stop(rehearsal, spec)
+        plan = plan.but(waits=_first_stop(acts, spec))
+    plan = plan.but(capacity=limits(before, acts.look(), spec.domains[place]))
     return plan.but(fingerprint=fingerprint_of(plan))
 
 
+def _acting(rehearsal: Rehearsal, spec: TrainSpec) -> Rehearsal:
+    """Of a train that only observes the plan says what it would do: it acts in a rehearsal of its own."""
+    if spec.mode == "act":
+        return rehearsal
+    acts = rehearsal.again()
+    acts.look().state.maintenance.trains[spec.name].spec = spec.but(mode="act")
+    return acts
+
+
 def _first_stop(rehearsal: Rehearsal, spec: TrainSpec) -> Reason | None:
-    """Declares the train and lets its first stop come; what that waits for, if it can't begin."""
-    rehearsal.handle(TrainDeclared(at=rehearsal.now, spec=spec, by=PLANNER))
+    """Lets the first stop come; what that waits for, if it can't begin."""
     rehearsal.handle(TimePassed(at=rehearsal.now))
     state = rehearsal.look().state.maintenance
     train = state.trains[spec.name]
     return state.paused.get(spec.name) or (train.reason if train.state is TrainState.WAITING else None)
-
-
-def _new(step: Step, spec: TrainSpec) -> Train:
-    return Train(spec=spec, by=Owner(""), since=step.now, cycle_began=step.now)
 
 
 def _members(step: Step, job: Job) -> tuple[HostId, ...]:

@@ -7,12 +7,12 @@ the unit is out for it, the unit too: nothing is stuck for ever, and the loss is
 failures.
 """
 
-from trainmaster.core.base.ids import HostId, OperationId
+from trainmaster.core.base.ids import HostId, OperationId, Owner
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import after, in_seconds
 from trainmaster.core.effects import RunSteps
 from trainmaster.core.fleet import hosts
-from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.fleet.lifecycle import Hold, HostState
 from trainmaster.core.maintenance.catalogue import Component, Kind
 from trainmaster.core.maintenance.operation import (
     ANSWER_SLACK,
@@ -23,7 +23,7 @@ from trainmaster.core.maintenance.operation import (
     Operation,
     OperationState,
 )
-from trainmaster.core.maintenance.visit import Visit
+from trainmaster.core.maintenance.visit import UNDONE, Visit
 from trainmaster.core.recovery.events import EffectEnded
 from trainmaster.core.step import Step
 
@@ -109,6 +109,8 @@ def leg_ended(step: Step, effect: RunSteps, event: EffectEnded) -> Operation | N
     if isinstance(version, str) and version and effect.observe is not None:
         operation.observed = version
         hosts.observed(step, step.state.hosts[effect.host], effect.observe.component, version)
+    elif operation.leg == "undo" and event.outcome == "done" and operation.spec.component and not operation.previous:
+        hosts.removed(step, step.state.hosts[effect.host], operation.spec.component)
     taken_back = operation.ends_as is not None and operation.leg == "apply"
     if event.outcome == "not-run" and operation.tries < TRIES and not taken_back:
         operation.tries += 1
@@ -137,6 +139,19 @@ def _note_failure(operation: Operation, event: EffectEnded) -> None:
     numbers = {name: value for name, value in event.numbers.items() if name in ("exit_code", "step", "version")}
     sentence = f"{operation.leg} on {operation.executor} {event.outcome}: {event.detail or 'no detail'}"
     operation.failure = Reason(token=Token.STEPS_FAILED, sentence=sentence, numbers=numbers)
+
+
+def not_undone(step: Step, operation: Operation, detail: str) -> Reason:
+    """Nobody knows what is on its units now, so they are held until a person has looked. What the operation ends
+    with."""
+    units = operation.units or (operation.executor,)
+    first = operation.failure.sentence if operation.failure is not None else operation.id
+    sentence = f"{first}; and could not be undone: {detail}"
+    for unit in units:
+        hold = Hold(owner=Owner(f"{UNDONE}{operation.id}"), reason=sentence, since=step.now)
+        hosts.hold(step, step.state.hosts[unit], hold)
+    numbers = operation.failure.numbers if operation.failure is not None else {}
+    return Reason(token=Token.UNDO_FAILED, sentence=sentence, numbers={**numbers, "units": len(units)})
 
 
 def wants_undo(step: Step, operation: Operation) -> bool:
@@ -199,6 +214,8 @@ def _remember(step: Step, operation: Operation) -> None:
             ended_at=step.now,
             units=len(operation.units),
             observed=operation.observed,
+            previous=operation.previous,
+            story=operation.story,
             train=operation.train,
             rollout=operation.rollout,
         )
@@ -295,6 +312,8 @@ def overdue(step: Step, name: str) -> None:
         operation.failure = reason
         lose_unit(step, operation.executor, f"{operation.id}: {sentence}")
         return
+    if operation.leg == "undo":
+        reason = not_undone(step, operation, sentence)
     finish(step, operation, operation.ends_as or OperationState.FAILED, reason)
 
 

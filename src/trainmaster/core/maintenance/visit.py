@@ -27,6 +27,8 @@ from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.time import Instant
 
 MAINTENANCE: Final = Owner("policy:maintenance")
+UNDONE: Final = "policy:undo/"
+"""Begins the owner of a hold on a unit on which an undo failed; the operation follows. A person lifts it."""
 VERSIONS: Final = Owner("policy:versions")
 """Holds a unit whose versions do not go together; lifted at the end of the visit that mends it."""
 

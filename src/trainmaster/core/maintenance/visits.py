@@ -284,8 +284,11 @@ def leg_ended(step: Step, effect: RunSteps, event: EffectEnded) -> None:
 def _failed(step: Step, operation: Operation, event: EffectEnded) -> None:
     assert operation.failure is not None, operation.id
     reason = operation.failure
-    if operation.leg == "undo":
-        told = "and was undone" if event.outcome == "done" else f"and could not be undone: {event.detail}"
+    if operation.leg == "undo" and event.outcome != "done":
+        reason = running.not_undone(step, operation, event.detail or event.outcome)
+    elif operation.leg == "undo":
+        none = operation.spec.component and not operation.previous
+        told = "and was undone: no version was known before, so none is there now" if none else "and was undone"
         reason = reason.but(sentence=f"{reason.sentence}; {told}")
     running.finish(step, operation, operation.ends_as or OperationState.FAILED, reason)
 

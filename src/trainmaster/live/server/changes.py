@@ -37,6 +37,10 @@ CONTRACT_MAX: Final = 366 * 24 * HOUR
 _USER: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
+LEFT_TO_A_PERSON: Final = ("policy:undo/", "policy:rollout/")
+"""Owners of holds that no policy lifts: somebody has to look at the host first."""
+
+
 def asker(call: Call) -> Owner:
     """Who asks, as the client says; the token only tells the role."""
     user = call.request.headers.get(USER_HEADER, "operator")
@@ -129,11 +133,18 @@ async def drain(call: Call) -> ChangeReport:
 async def resume(call: Call) -> ChangeReport:
     body: HostsChange = call.body
     by, now = asker(call), call.service.now()
+    owner, reason = by, body.reason
+    if body.owner and body.owner != by:
+        if not body.owner.startswith(LEFT_TO_A_PERSON):
+            left = ", ".join(f"{start}*" for start in LEFT_TO_A_PERSON)
+            sentence = f"a person lifts own holds, and those of {left}; not of {body.owner[:80]}"
+            raise Refusal(403, Token.NOT_ALLOWED, sentence)
+        owner, reason = Owner(body.owner), f"{body.reason} (asked by {by.partition(':')[2]})"
 
     def event(hosts: tuple[HostId, ...]) -> ResumeRequested:
-        return ResumeRequested(at=now, hosts=hosts, reason=body.reason, by=by)
+        return ResumeRequested(at=now, hosts=hosts, reason=reason, by=owner)
 
-    return await _change_hosts(call, plan_resume, event, whole=False)
+    return await _change_hosts(call, lambda state, hosts, _: plan_resume(state, hosts, owner), event, whole=False)
 
 
 async def _change_hosts(

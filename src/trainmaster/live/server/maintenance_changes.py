@@ -14,6 +14,7 @@ from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.events import AnyEvent
+from trainmaster.core.maintenance import running
 from trainmaster.core.maintenance.building import build_train
 from trainmaster.core.maintenance.check import check_cancel, check_component, check_operation
 from trainmaster.core.maintenance.events import (
@@ -31,6 +32,7 @@ from trainmaster.core.maintenance.events import (
     TrainResumed,
     VersionTargeted,
 )
+from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.maintenance.plans import plan_gang, plan_operations, plan_rollout, plan_train, resolve_after
 from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE, RolloutState
 from trainmaster.core.maintenance.train import TrainState
@@ -181,20 +183,27 @@ def _ask_all(runtime: Runtime, asks: list[OperationAsk], by: Owner, now: Instant
 
 async def cancel_operation(call: Call) -> MaintenanceReport:
     name = OperationId(call.name("operation"))
+    told = [f"{name} is cancelled"]
 
     def plan(step: Step, by: Owner, reason: str) -> AnyEvent | str:
         refused = check_cancel(step, name)
         if refused is not None:
             raise refusal_of(refused)
-        if step.state.maintenance.operations[name].ends_as is not None:
-            return f"{name} ends as soon as its present step has"
+        operation = step.state.maintenance.operations[name]
+        if operation.ends_as is not None:
+            return f"{name} is asked to end already: it does when its present step has ended"
+        if operation.state is OperationState.RUNNING:
+            undone = "is undone" if running.work_of(step, operation).undo else "stays as it is, for it has no undo"
+            told[0] = f"{name} is asked to end: its present step ends first, then what it did {undone}"
         return OperationCancelled(at=step.now, operation=name, by=by, reason=reason)
 
-    return await _change(call, plan, f"{name} is cancelled")
+    return await _change(call, plan, lambda: told[0])
 
 
-async def _change(call: Call, plan: Callable[[Step, Owner, str], AnyEvent | str], done: str) -> MaintenanceReport:
-    """`plan` gives the event, or a sentence that it is so already."""
+async def _change(
+    call: Call, plan: Callable[[Step, Owner, str], AnyEvent | str], done: str | Callable[[], str]
+) -> MaintenanceReport:
+    """`plan` gives the event, or a sentence that it is so already; `done` tells what the event does."""
     body: MaintenanceChange = call.body
     with_reason(body.reason, body.dry_run)
     by, now = asker(call), call.service.now()
@@ -205,7 +214,8 @@ async def _change(call: Call, plan: Callable[[Step, Owner, str], AnyEvent | str]
         if isinstance(event, str):
             return MaintenanceReport(index=step.state.index, dry_run=body.dry_run, changed=False, sentence=event)
         index = step.state.index if body.dry_run else runtime.stage(event).index
-        return MaintenanceReport(index=index, dry_run=body.dry_run, changed=True, sentence=done)
+        sentence = done if isinstance(done, str) else done()
+        return MaintenanceReport(index=index, dry_run=body.dry_run, changed=True, sentence=sentence)
 
     return await call.service.command(decide)
 
@@ -239,7 +249,7 @@ async def declare_train(call: Call) -> TrainReport:
 
 def _live_train(step: Step, name: TrainName) -> None:
     if known_train(step, name).state is TrainState.ENDED:
-        raise Refusal(409, Token.ALREADY_ENDED, f"train {name} has ended")
+        raise Refusal(409, Token.MAINTENANCE_ENDED, f"train {name} has ended")
 
 
 async def pause_train(call: Call) -> MaintenanceReport:

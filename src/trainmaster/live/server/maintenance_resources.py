@@ -148,7 +148,7 @@ class OperationDetail(Value):
     visit: VisitView | None
     """Of its first unit."""
     history: tuple[Chapter, ...]
-    """Of an ended one: request, begin and end."""
+    """From the request on; of an ended one to its end."""
 
 
 class OperationAsk(Value):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId, OperationId, TrainName
-from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import HOUR, Instant, in_seconds
 from trainmaster.core.effects import RunSteps
@@ -16,12 +15,12 @@ from trainmaster.core.maintenance.book import GangUpgrade
 from trainmaster.core.maintenance.catalogue import Component, Kind
 from trainmaster.core.maintenance.due import due_on
 from trainmaster.core.maintenance.evidence import NAT
-from trainmaster.core.maintenance.operation import EndedOperation, Operation
+from trainmaster.core.maintenance.operation import EndedOperation, Operation, OperationState
 from trainmaster.core.maintenance.plan import HeldUpdate
 from trainmaster.core.maintenance.rollout import Rollout, RolloutState
 from trainmaster.core.maintenance.stages import Plan
 from trainmaster.core.maintenance.train import Stop, Train, TrainState
-from trainmaster.core.maintenance.visit import Visit
+from trainmaster.core.maintenance.visit import UNDONE, VERSIONS, Visit
 from trainmaster.core.step import Step
 from trainmaster.core.words import count_text
 from trainmaster.live.server.maintenance_resources import (
@@ -43,6 +42,8 @@ from trainmaster.live.server.maintenance_resources import (
     VisitView,
 )
 
+_AT_THE_GATE = (OperationState.REQUESTED, OperationState.ADMITTED)
+_HELD_FOR_A_PERSON = {VERSIONS: Token.VERSIONS_CLASH}
 OLD = 24 * HOUR
 """An operation that has not ended by then wants a person to look at what it waits on."""
 _BUFFERS = frozenset(
@@ -83,7 +84,23 @@ def _present_reason(step: Step, operation: Operation) -> Reason | None:
     visit = step.state.maintenance.visits.get(operation.units[0]) if operation.units else None
     if visit is not None and operation.id in visit.pending and visit.asked_lock and not visit.locked:
         return running.busy(step, visit.lock_name)
-    return operation.reason
+    return operation.reason if operation.state in _AT_THE_GATE else _silent(step, operation) or operation.reason
+
+
+def _silent(step: Step, operation: Operation) -> Reason | None:
+    """Agents that it needs and that are away: nothing goes on before they are back, or are given up."""
+    hosts = step.state.hosts
+    away = [name for name in dict.fromkeys((operation.executor, *operation.units)) if not hosts[name].connected]
+    if not away:
+        return None
+    gone = [at for name in away if (at := hosts[name].gone_at) is not None]
+    numbers: dict[str, int | float | str] = {"away": len(away)}
+    since = ""
+    if gone:
+        numbers["away_s"] = round(in_seconds(step.now - min(gone)), 3)
+        since = f" for {numbers['away_s']:.0f} s"
+    sentence = f"the agent of {fold(away)} is not connected{since}"
+    return Reason(token=Token.WAITING_FOR_AGENTS, sentence=sentence, numbers=numbers)
 
 
 def ended_view(operation: EndedOperation) -> OperationView:
@@ -175,20 +192,12 @@ def ended_detail(step: Step, operation: EndedOperation) -> OperationDetail:
         after=(),
         steps=tuple(_steps(work)) if work is not None else (),
         observed=operation.observed,
-        previous="",
+        previous=operation.previous,
         tries=0,
         effect=None,
         visit=None,
-        history=tuple(_remembered(operation)),
+        history=operation.story,
     )
-
-
-def _remembered(operation: EndedOperation) -> Iterator[Chapter]:
-    cause = operation.reason.sentence if operation.reason is not None else operation.state.value
-    if operation.started_at is not None:
-        yield Chapter(at=operation.started_at, start="requested", end="running", cause="it began")
-    start = "running" if operation.started_at is not None else "requested"
-    yield Chapter(at=operation.ended_at, start=start, end=operation.state.value, cause=cause)
 
 
 def visit_view(visit: Visit) -> VisitView:
@@ -404,7 +413,8 @@ def _gang_view(gang: GangUpgrade) -> GangView:
 
 def needs_attention(step: Step) -> Iterator[tuple[Instant, Reason]]:
     """What of maintenance wants a person: units that a whole cycle missed, trains that a limit holds up, rollouts that
-    were rejected or wait for a decision, operations older than a day. With the instant from which on."""
+    were rejected or wait for a decision, operations older than a day, units on which an undo failed or whose versions
+    do not go together. With the instant from which on."""
     state = step.state.maintenance
     for name, train in state.trains.items():
         yield from _of_train(name, train)
@@ -418,6 +428,12 @@ def needs_attention(step: Step) -> Iterator[tuple[Instant, Reason]]:
     for operation in state.operations.values():
         if operation.requested_at + OLD < step.now:
             yield operation.requested_at, _old(step, operation)
+    for host in step.state.hosts.values():
+        for hold in host.holds:
+            token = Token.UNDO_FAILED if hold.owner.startswith(UNDONE) else _HELD_FOR_A_PERSON.get(hold.owner)
+            if token is not None:
+                sentence = f"{host.id} is held by {hold.owner}: {hold.reason}"
+                yield hold.since, because(token, sentence, held_s=round(in_seconds(step.now - hold.since)))
 
 
 def _of_train(name: TrainName, train: Train) -> Iterator[tuple[Instant, Reason]]:

@@ -95,7 +95,10 @@ async def status(call: Call) -> StatusView:
             hosts_by_state=views.hosts_by_state(state),
             gpus=sum(host.spec.gpus for host in state.hosts.values()),
             jobs_by_state=views.jobs_by_state(state),
-            needs_attention=views.needs_attention(runtime.engine.glance(service.now()), service.live),
+            needs_attention=(
+                *views.log_full(service.log_full, service.now()),
+                *views.needs_attention(runtime.engine.glance(service.now()), service.live),
+            ),
         )
 
 

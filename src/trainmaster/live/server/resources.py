@@ -196,6 +196,8 @@ class HostsChange(Value):
     evict: bool = False
     check_index: int | None = None
     """Refuse (409, world-moved) if the log has moved on since the plan with this index."""
+    owner: str = ""
+    """Of the hold that a resume lifts: a policy that left the host to a person; empty: of one's own."""
 
 
 class HostChangeItem(Value):

@@ -24,6 +24,7 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.fleet.events import AgentDisconnected, AgentRegistered, AgentSilent
 from trainmaster.core.recovery.liveness import Liveness
+from trainmaster.live.server.full import Full
 from trainmaster.live.server.links import AgentLinks, Link
 from trainmaster.live.server.liveview import LiveView
 from trainmaster.live.server.runtime import EventRefused, ReportResult, Runtime, SessionOver
@@ -78,6 +79,8 @@ class Service:
         self.news = asyncio.Event()
         """Set (and replaced) when entries were published, each second, and when the server stops."""
         self._no_wake_before = Instant(0)
+        self.log_full: Full | None = None
+        """The disk of the log was full at the last try."""
         runtime.watchers.append(lambda entries: self._tell())
 
     @property
@@ -191,6 +194,7 @@ class Service:
         """Stages, stores and publishes; answers those who wait. Raises `LogUnusable`."""
         self._stage_wake()
         staged: list[tuple[_Job, object]] = []
+        commits = self.runtime.commits
         for job in jobs:
             try:
                 staged.append((job, job.stage()))
@@ -205,15 +209,22 @@ class Service:
                 raise
             logger.error("%s", error)
             self._no_wake_before = after(self.now(), RETRY_AFTER)
+            self._note_full(error, len(staged))
             self.runtime.reload()
             return
         self.runtime.publish()
+        if self.runtime.commits > commits:
+            self.log_full = None
         for job, result in staged:
             if not job.future.done():
                 job.future.set_result(result)
         if self.runtime.wants_snapshot():
             # Effects and answers leave meanwhile; only the next commit waits for it.
             await asyncio.to_thread(self.runtime.save_snapshot)
+
+    def _note_full(self, error: LogFull, refused: int) -> None:
+        since, before = (self.log_full.since, self.log_full.refused) if self.log_full else (self.now(), 0)
+        self.log_full = Full(since=since, refused=before + refused, sentence=f"{error.what}: {error.why}")
 
     def _stage_wake(self) -> None:
         now = self.now()

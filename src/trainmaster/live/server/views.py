@@ -8,7 +8,7 @@ from trainmaster.core.accounting.goodput import account
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, JobId, job_of
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.base.time import Instant
+from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.recovery.stall import RankMark, stalled
@@ -17,6 +17,7 @@ from trainmaster.core.state import ClusterState
 from trainmaster.core.step import Step
 from trainmaster.core.words import sentence
 from trainmaster.live.server import maintenance_views
+from trainmaster.live.server.full import Full
 from trainmaster.live.server.liveview import LiveView
 from trainmaster.live.server.maintenance_views import visit_view
 from trainmaster.live.server.resources import HoldView, HostView, JobDetail, JobProgress, JobView, LoggedEvent, RankView
@@ -194,6 +195,15 @@ def hosts_by_state(state: ClusterState) -> dict[str, int]:
 
 def jobs_by_state(state: ClusterState) -> dict[str, int]:
     return dict(Counter(job.state.value for job in state.jobs.values()))
+
+
+def log_full(full: Full | None, now: Instant) -> tuple[Reason, ...]:
+    """That nothing can be noted: nothing else that wants a person can be dealt with before."""
+    if full is None:
+        return ()
+    since_s = round(in_seconds(now - full.since), 3)
+    sentence = f"{full.sentence}; since {since_s:.0f} s, refused: {full.refused}"
+    return (because(Token.DISK_FULL, sentence, since_s=since_s, refused=full.refused),)
 
 
 def needs_attention(step: Step, live: LiveView) -> tuple[Reason, ...]:

@@ -2,11 +2,11 @@
 
 from tests.unit.core.maintenance.planner_world import ME, PlannerWorld
 
-from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.ids import ComponentName, HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE
 from trainmaster.core.effects import RebootHost, RunSteps, VerifyHost
-from trainmaster.core.events import EffectEnded, OperationCancelled
+from trainmaster.core.events import EffectEnded, OperationCancelled, ResumeRequested
 
 
 def test_disturbs_nothing() -> None:
@@ -291,3 +291,59 @@ def test_what_is_seen_late_is_noted() -> None:
     numbers: dict[str, int | float | str] = {"component": "nic", "version": "2"}
     world.submit(EffectEnded(at=world.now, host=HostId("h0"), effect=late.id, outcome="done", numbers=numbers))
     assert world.engine.state.hosts[HostId("h0")].versions == {"nic": "2"}
+
+
+def undo_fails(effect: RunSteps) -> tuple[str, str]:
+    return ("failed", "exit 3") if effect.leg in ("check", "undo") else ("done", "")
+
+
+def test_a_failed_undo_holds_the_unit() -> None:
+    """1. An update fails its check after the reboot, and its undo fails as well. 2. The operation says both, with a
+    token of its own. 3. The unit passes its verification and is held all the same: nobody knows what is on it. 4. A
+    person lifts the hold; it returns through another verification."""
+    world = PlannerWorld()
+    world.answer = undo_fails
+    name = world.request("kernel", "host/h0")
+    reason = world.ended(name).reason
+    assert reason is not None
+    assert (world.outcome(name), reason.token) == ("failed", Token.UNDO_FAILED)
+    assert reason.sentence.endswith("; and could not be undone: exit 3")
+    assert reason.numbers["units"] == 1
+    host = world.engine.state.hosts[HostId("h0")]
+    assert ([str(hold.owner) for hold in host.holds], world.state("h0")) == ([f"policy:undo/{name}"], "out-planned")
+    assert HostId("h0") not in world.engine.state.maintenance.visits
+    world.submit(ResumeRequested(at=world.now, hosts=(HostId("h0"),), reason="looked at", by=host.holds[0].owner))
+    assert world.state("h0") == "ready"
+
+
+def test_an_undo_that_never_ends_loses_the_unit() -> None:
+    """1. The undo of an update hangs. 2. Past its deadline the operation has failed and the unit is lost."""
+    world = PlannerWorld()
+    world.answer = undo_fails
+    world.hold = lambda effect: isinstance(effect, RunSteps) and effect.leg == "undo"
+    name = world.request("kernel", "host/h0")
+    world.pass_time(HOUR)
+    assert (world.outcome(name), world.state("h0")) == ("failed", "out-failed")
+
+
+def test_an_undo_where_nothing_was_before() -> None:
+    """1. A host was never seen with the component; an update shows its version, and is then taken back. 2. The undo
+    goes back to none. 3. The host has no version of it, and the operation says so."""
+    world = PlannerWorld()
+    world.hold = lambda effect: isinstance(effect, RunSteps)
+    name = world.request("kernel", "host/h0")
+    world.engine.state.hosts[HostId("h0")].versions = {ComponentName("kernel"): "2", ComponentName("nic"): "1"}
+    world.submit(OperationCancelled(at=world.now, operation=name, by=ME, reason="no"))
+    world.hold = lambda effect: False
+    world.let()
+    assert world.engine.state.hosts[HostId("h0")].versions == {"nic": "1"}
+    reason = world.ended(name).reason
+    assert reason is not None
+    assert reason.sentence.endswith("and was undone: no version was known before, so none is there now")
+
+
+def test_the_story_of_an_operation_is_kept_to_its_end() -> None:
+    """Whoever looks later sees the way that it went, draining and verification as well."""
+    world = PlannerWorld()
+    ended = world.ended(world.request("kernel", "host/h0"))
+    assert [chapter.end for chapter in ended.story] == ["admitted", "draining", "running", "verifying", "done"]
