@@ -508,7 +508,7 @@ def maintenance(api: FakeApi) -> None:
     api.answer("GET", "/v1/rollouts/rollout-1", rollout_detail())
     for verb, done in (("pause", "is paused: no stop begins"), ("resume", "goes on"), ("abort", "ends")):
         api.answer("POST", f"/v1/trains/weekly/{verb}", reply(f"weekly {done}"))
-    for verb in ("pause", "resume", "stop"):
+    for verb in ("pause", "resume", "pass", "stop"):
         api.answer("POST", f"/v1/rollouts/rollout-1/{verb}", reply(f"rollout-1: {verb}"))
     api.answers["POST", "/v1/operations"] = lambda question: (
         200,

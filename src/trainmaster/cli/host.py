@@ -5,6 +5,7 @@ again before it is sent: between the question and the answer the fleet moves on,
 something else. Comparing the two plans was preferred to comparing log indexes, which move all the time.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -430,4 +431,7 @@ def _judge(verb: str, report: ChangeReport) -> None:
     what = f"{verb} was refused for {len(left)} of {count_text(len(report.items), 'host')}"
     first = fold(item.host for item in left)
     error = Failed if len(left) == len(report.items) else PartlyDone
+    owner = re.search(r"policy:(undo|rollout)/[\w-]+", lines)
+    if owner is not None:
+        raise error(what, lines, f"look at the host, then add --owner {owner[0]}")
     raise error(what, lines, f"ask the owner of the hold; trainmaster host ls -w '{first}'")

@@ -129,7 +129,7 @@ def cancel(names: tuple[str, ...], change: Change, output: Output) -> None:
     if wrong:
         raise WrongUsage(f"{wrong[0]!r} is not the id of an operation", "an id is op-NUMBER", "trainmaster maint ls")
     found = [client.get(operation_path(name), OperationDetail).operation for name in dict.fromkeys(names)]
-    texts = [f"cancel {_named(view)}" for view in found]
+    texts = [f"ask {_named(view)} to end" if view.state == "running" else f"cancel {_named(view)}" for view in found]
     plans = [_post(client, operation_path(view.id, "cancel"), change, dry_run=True) for view in found]
     if not change.dry_run and any(plan.changed for plan in plans):
         change.confirm("; ".join(texts))
@@ -183,18 +183,25 @@ def _print(report: MaintenanceReport, what: str, change: Change, output: Output)
     examples=[
         ('trainmaster maint promote weekly --reason "its advice was right"', "from observe to act"),
         ("trainmaster maint promote weekly --dry-run", "its stops, and whom they would hit"),
-        ('trainmaster maint promote weekly --reason "its advice was right" --yes', "for scripts"),
+        ('trainmaster maint promote rollout-3 --reason "looked at, harmless"', "a held stage passes, at your risk"),
     ],
     exit_codes=(0, 1, 2, 3, 4, 5, 6),
 )
-@click.argument("name", metavar="TRAIN", shell_complete=complete_trains)
+@_moving
 @changes
 @shows
 def promote(name: str, change: Change, output: Output) -> None:
-    """Let a train that only observed act: it is declared again as it is, with mode act."""
+    """Let a train that only observed act, or a held stage of a rollout pass.
+
+    A train is declared again as it is, with mode act. A stage passes without the evidence that it lacks; the log keeps
+    who let it pass, and why.
+    """
     client = connect()
     if kind_of(client, name) != "train":
-        raise WrongUsage(f"{name} is a rollout", "only trains observe", "trainmaster maint ls trains")
+        one = client.get(rollout_path(name), RolloutDetail).rollout
+        what = f"{one.component} {one.version}, {one.state} in stage {one.stage} of {one.stages}"
+        _send(client, rollout_path(name, "pass"), f"pass the stage of rollout {name} ({what})", change, output)
+        return
     detail = client.get(train_path(name), TrainDetail)
     spec = detail.spec
     if detail.train.state == "ended":

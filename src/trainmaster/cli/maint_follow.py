@@ -43,8 +43,8 @@ SINGLY: Final = 8
 
 _TOLD: Final = (
     asked.CatalogueDeclared, asked.CapacityDeclared, asked.TrainDeclared, asked.VersionTargeted, asked.RolloutDeclared,
-    asked.TrainPaused, asked.TrainResumed, asked.TrainAborted, asked.RolloutPaused, asked.RolloutResumed,
-    asked.RolloutStopped, asked.GangUpgradeRequested, asked.OperationCancelled,
+    asked.TrainPaused, asked.TrainResumed, asked.TrainAborted, asked.RolloutPaused, asked.RolloutPassed,
+    asked.RolloutResumed, asked.RolloutStopped, asked.GangUpgradeRequested, asked.OperationCancelled,
 )  # fmt: skip
 """Events that are told as they are; requests of operations show as operations."""
 

@@ -17,6 +17,7 @@ from trainmaster.core.maintenance.events import (
     OperationCancelled,
     OperationRequested,
     RolloutDeclared,
+    RolloutPassed,
     RolloutPaused,
     RolloutResumed,
     RolloutStopped,
@@ -61,6 +62,7 @@ __all__ = [
     "OperationRequested",
     "ResumeRequested",
     "RolloutDeclared",
+    "RolloutPassed",
     "RolloutPaused",
     "RolloutResumed",
     "RolloutStopped",
@@ -111,6 +113,7 @@ AnyEvent = (
     | OperationCancelled
     | GangUpgradeRequested
     | RolloutDeclared
+    | RolloutPassed
     | RolloutPaused
     | RolloutResumed
     | RolloutStopped

@@ -42,6 +42,7 @@ from trainmaster.core.maintenance.events import (
     OperationRequested,
     OperationSpec,
     RolloutDeclared,
+    RolloutPassed,
     RolloutPaused,
     RolloutResumed,
     RolloutStopped,
@@ -204,6 +205,10 @@ CASES: list[tuple[AnyEvent, str]] = [
         "rollout driver-3: driver 3 to 1 host by stages, asked for by kim",
     ),
     (RolloutPaused(at=AT, rollout=ROLLOUT, by=KIM, reason="wait"), "rollout driver-3: paused by kim: wait"),
+    (
+        RolloutPassed(at=AT, rollout=ROLLOUT, by=KIM, reason="a loose cable"),
+        "rollout driver-3: passed on from a held stage by kim: a loose cable",
+    ),
     (RolloutResumed(at=AT, rollout=ROLLOUT, by=KIM, reason="on"), "rollout driver-3: resumed by kim: on"),
     (RolloutStopped(at=AT, rollout=ROLLOUT, by=KIM, reason="old"), "rollout driver-3: stopped by kim: old"),
     (

@@ -261,9 +261,7 @@ def test_a_failed_undo_wants_a_person(tmp_path: Path) -> None:
         await house.let()
         (reason,) = (await house.get("/v1/status", StatusView)).needs_attention
         assert (reason.token, "held_s" in reason.numbers) == (Token.UNDO_FAILED, True)
-        assert reason.sentence.startswith(
-            "h0 is held by policy:undo/op-1: apply on h0 failed: x; and could not be undone"
-        )
+        assert reason.sentence.startswith("h0 is held by policy:undo/op-1: op-1 could not be undone: x")
         body = HostsChange(hosts="h0", reason="looked at", owner="policy:maintenance")
         status, problem = await house.refused("/v1/hosts/resume", body)
         assert (status, problem.reason.token) == (403, Token.NOT_ALLOWED)

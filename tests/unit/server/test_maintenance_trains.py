@@ -181,7 +181,8 @@ def test_bad_trains(tmp_path: Path, wish: TrainWish, status: int, token: Token) 
 
 def test_a_rollout_from_plan_to_stop(tmp_path: Path) -> None:
     """1. The plan draws stages by a seed. 2. Applied with it: the same hosts. 3. A second one of the component is
-    refused. 4. Paused, resumed, stopped; a stopped one can't be resumed. 5. Held ones want attention."""
+    refused. 4. A stage that is not held is passed by nobody. 5. Paused, resumed, stopped; a stopped one can't be
+    resumed. 6. Held ones want attention."""
 
     async def act(house: MaintenanceHouse) -> None:
         asked = RolloutRequest(
@@ -197,6 +198,7 @@ def test_a_rollout_from_plan_to_stop(tmp_path: Path) -> None:
         assert (detail.rollout.state, detail.rollout.carriers, detail.seed) == ("canary", 0, plan.seed)
         assert (await house.refused("/v1/rollouts", asked.but(version="4")))[1].reason.token is Token.ROLLOUT_ACTIVE
         path = f"/v1/rollouts/{report.rollout}"
+        assert (await house.refused(f"{path}/pass", WHY))[1].reason.sentence.startswith("rollout-1 is canary; only a")
         for verb, changed in (("pause", True), ("pause", False), ("resume", True), ("resume", False), ("stop", True)):
             assert (await house.post(f"{path}/{verb}", WHY, MaintenanceReport)).changed is changed, verb
         assert (await house.refused(f"{path}/resume", WHY))[0] == 409

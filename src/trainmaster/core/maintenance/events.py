@@ -110,6 +110,14 @@ class RolloutResumed(Event):
     reason: str
 
 
+class RolloutPassed(Event):
+    """A person lets a stage pass that is held for want of evidence, and takes the risk."""
+
+    rollout: RolloutId
+    by: Owner
+    reason: str
+
+
 class RolloutStopped(Event):
     """No further host gets the version; those that have it keep it."""
 

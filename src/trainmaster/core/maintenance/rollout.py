@@ -286,16 +286,16 @@ def decide(rollout: Rollout, plan: Plan, now: Instant) -> tuple[Verdict, Afterma
     verdict = advise(rollout, plan, now)
     if verdict.decision == "reject":
         return verdict, off_board(rollout, plan, now, verdict.reason)
-    if verdict.decision == "pass":
-        pass_stage(rollout, plan, now, verdict.reason)
-    elif rollout.is_moving() and _all_failed(rollout, plan):
+    if rollout.is_moving() and _all_failed(rollout, plan):  # also where nothing else is missing, as without a soak
         found = len(rollout.evidence.operated)
         sentence = (
             f"every operation of the stage failed ({found} of {found}); that proves nothing yet, and speaks loudly"
         )
         reason = because(Token.STAGE_FAILED, sentence, **_numbers(rollout))
         _move(rollout, RolloutState.HELD, now, reason)
-        return verdict.but(reason=reason, overdue=True), None
+        return Verdict(decision="hold", reason=reason, overdue=True), None
+    if verdict.decision == "pass":
+        pass_stage(rollout, plan, now, verdict.reason)
     elif verdict.overdue:
         _move(rollout, RolloutState.HELD, now, verdict.reason)
     else:

@@ -148,7 +148,8 @@ def not_undone(step: Step, operation: Operation, detail: str) -> Reason:
     first = operation.failure.sentence if operation.failure is not None else operation.id
     sentence = f"{first}; and could not be undone: {detail}"
     for unit in units:
-        hold = Hold(owner=Owner(f"{UNDONE}{operation.id}"), reason=sentence, since=step.now)
+        told = f"{operation.id} could not be undone: {detail}"
+        hold = Hold(owner=Owner(f"{UNDONE}{operation.id}"), reason=told, since=step.now)
         hosts.hold(step, step.state.hosts[unit], hold)
     numbers = operation.failure.numbers if operation.failure is not None else {}
     return Reason(token=Token.UNDO_FAILED, sentence=sentence, numbers={**numbers, "units": len(units)})

@@ -19,6 +19,7 @@ from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.maintenance.events import (
     OperationSpec,
     RolloutDeclared,
+    RolloutPassed,
     RolloutPaused,
     RolloutResumed,
     RolloutStopped,
@@ -56,6 +57,15 @@ def resume(step: Step, event: RolloutResumed) -> None:
     reason = because(Token.ROLLOUT_RESUMED, f"{event.by}: {event.reason}")
     rollouts.resume(step.state.maintenance.rollouts[event.rollout], step.now, reason)
     judge(step, event.rollout)
+
+
+def passed(step: Step, event: RolloutPassed) -> None:
+    """A held stage passes, since a person says so."""
+    rollout = step.state.maintenance.rollouts[event.rollout]
+    assert rollout.state is RolloutState.HELD, (rollout.id, rollout.state)
+    reason = because(Token.STAGE_PASSED, f"passed by {event.by}: {event.reason}", stage=rollout.stage + 1)
+    rollouts.pass_stage(rollout, step.derived.planner.plan_of(rollout), step.now, reason)
+    _conclude(step, rollout)
 
 
 def stop(step: Step, event: RolloutStopped) -> None:
@@ -147,6 +157,11 @@ def _judge(step: Step, rollout: Rollout) -> None:
     if aftermath is not None:
         _take_back(step, rollout, verdict.reason)
         _clear_up_all(step, rollout, aftermath)
+    _conclude(step, rollout)
+
+
+def _conclude(step: Step, rollout: Rollout) -> None:
+    """What follows from its end, if it has ended."""
     if rollout.state is RolloutState.COMPLETE:
         step.state.maintenance.targets[rollout.spec.component] = rollout.spec.version
     if not rollout.is_live():

@@ -23,6 +23,7 @@ from trainmaster.core.maintenance.events import (
     OperationRequested,
     OperationSpec,
     RolloutDeclared,
+    RolloutPassed,
     RolloutPaused,
     RolloutResumed,
     RolloutStopped,
@@ -344,6 +345,19 @@ async def resume_rollout(call: Call) -> MaintenanceReport:
     return await _change(call, plan, f"{name} goes on")
 
 
+async def pass_rollout(call: Call) -> MaintenanceReport:
+    name = RolloutId(call.name("rollout"))
+
+    def plan(step: Step, by: Owner, reason: str) -> AnyEvent | str:
+        state = known_rollout(step, name).state
+        if state is not RolloutState.HELD:
+            sentence = f"{name} is {state.value}; only a stage that is held is passed by a person"
+            raise Refusal(409, Token.ROLLOUT_ACTIVE, sentence)
+        return RolloutPassed(at=step.now, rollout=name, by=by, reason=reason)
+
+    return await _change(call, plan, f"{name} passes its stage without the evidence that it lacks")
+
+
 async def stop_rollout(call: Call) -> MaintenanceReport:
     name = RolloutId(call.name("rollout"))
 
@@ -440,6 +454,7 @@ ROUTES = (
     _post("/v1/rollouts", "Bring a new version to hosts by stages", declare_rollout, RolloutRequest, RolloutReport),
     _steering("/v1/rollouts/{rollout}/pause", "No further host gets the version for now", pause_rollout),
     _steering("/v1/rollouts/{rollout}/resume", "The rollout goes on, or gets more time", resume_rollout),
+    _steering("/v1/rollouts/{rollout}/pass", "A held stage passes, at a person's risk", pass_rollout),
     _steering("/v1/rollouts/{rollout}/stop", "No further host gets the version", stop_rollout),
     _post("/v1/versions", "A version is proven: trains bring it", target_version, VersionRequest, MaintenanceReport),
     _post("/v1/gang-upgrades", "Upgrade all hosts of a job together", upgrade_gang, GangRequest, GangReport),

@@ -14,7 +14,7 @@
     GET  /v1/rollouts                                Rollouts
     POST /v1/rollouts                                RolloutRequest -> RolloutReport
     GET  /v1/rollouts/R                              RolloutDetail
-    POST /v1/rollouts/R/pause | resume | stop        MaintenanceChange -> MaintenanceReport
+    POST /v1/rollouts/R/pause | resume | pass | stop MaintenanceChange -> MaintenanceReport
     POST /v1/versions                                VersionRequest -> MaintenanceReport
     POST /v1/gang-upgrades                           GangRequest -> GangReport
     POST /v1/plans                                   PlanRequest -> PlanReport

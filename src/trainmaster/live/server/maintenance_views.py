@@ -88,9 +88,12 @@ def _present_reason(step: Step, operation: Operation) -> Reason | None:
 
 
 def _silent(step: Step, operation: Operation) -> Reason | None:
-    """Agents that it needs and that are away: nothing goes on before they are back, or are given up."""
-    hosts = step.state.hosts
-    away = [name for name in dict.fromkeys((operation.executor, *operation.units)) if not hosts[name].connected]
+    """Agents that it needs and that are away, otherwise than for their reboot: nothing goes on before they are back, or
+    are given up."""
+    hosts, visits = step.state.hosts, step.state.maintenance.visits
+    needed = dict.fromkeys((operation.executor, *operation.units))
+    boots = {name for name in needed if name in visits and visits[name].reboot is not None}
+    away = [name for name in needed if not hosts[name].connected and name not in boots]
     if not away:
         return None
     gone = [at for name in away if (at := hosts[name].gone_at) is not None]

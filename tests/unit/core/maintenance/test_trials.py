@@ -4,9 +4,10 @@ import pytest
 from tests.unit.core.maintenance.planner_world import ME, PlannerWorld
 
 from trainmaster.core.base.ids import ComponentName, HostId, RolloutId, TrainName
+from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE, Duration
 from trainmaster.core.effects import RebootHost, RunSteps
-from trainmaster.core.events import RolloutDeclared, RolloutStopped, TrainDeclared, VersionTargeted
+from trainmaster.core.events import RolloutDeclared, RolloutPassed, RolloutStopped, TrainDeclared, VersionTargeted
 from trainmaster.core.maintenance import trials
 from trainmaster.core.maintenance.evidence import Criteria, load_term
 from trainmaster.core.maintenance.rollout import Rollout, RolloutState
@@ -238,3 +239,34 @@ def test_who_waited_for_what_is_off_boarded_has_had_his_visit() -> None:
     assert [proof.missed for proof in train.proofs] == [()] * len(train.proofs)
     assert train.proofs
     assert set(versions(world, "nic").values()) == {"1"}
+
+
+def test_a_stage_of_which_everything_failed_is_passed_by_a_person() -> None:
+    """1. The only host of the canary fails its update: too little to reject, and held. 2. A person lets the stage pass:
+    the reason and the story say who, and why. 3. The next host gets the version, and the rollout goes on."""
+    world = PlannerWorld(hosts=4, maintenance=4)
+    rollout = roll_out(world, "nic", 1)
+    first, second, *_ = world.engine._derived.planner.plan_of(rollout).order
+    world.answer = lambda effect: ("failed", "no") if effect.host == first else ("done", "")
+    ride(world, 1, cycle=4 * HOUR)
+    world.pass_time(4 * HOUR)
+    assert rollout.state is RolloutState.HELD
+    assert rollout.reason is not None
+    assert (rollout.reason.token, rollout.reason.numbers["operations_failed"]) == (Token.STAGE_FAILED, 1)
+    world.submit(RolloutPassed(at=world.now, rollout=TRIAL, by=ME, reason="a loose cable"))
+    assert (rollout.state, rollout.stage) == (RolloutState.STAGE, 1)
+    assert rollout.story[-1].cause == f"passed by {ME}: a loose cable"
+    world.pass_time(8 * HOUR)
+    assert versions(world, "nic")[second] == "9"
+
+
+def test_the_last_stage_that_a_person_passes_completes_the_rollout() -> None:
+    """The version counts as proven then, as after any other end."""
+    world = PlannerWorld(hosts=1, maintenance=1)
+    rollout = roll_out(world, "nic", 1)
+    world.answer = lambda effect: ("failed", "no")
+    ride(world, 1)
+    assert rollout.state is RolloutState.HELD
+    world.submit(RolloutPassed(at=world.now, rollout=TRIAL, by=ME, reason="known"))
+    assert rollout.state is RolloutState.COMPLETE
+    assert world.engine.state.maintenance.targets[ComponentName("nic")] == "9"
