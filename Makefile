@@ -26,7 +26,8 @@ demo-maintenance: setup
 	$(RUN) -m trainmaster demo --maintenance --out build/demo-maintenance
 
 test: setup
-	$(RUN) -m pytest
+	$(RUN) -m pytest -m "not real" -n 2
+	$(RUN) -m pytest -m real
 
 check: setup
 	$(RUN) -m ruff format --check src tests bench

@@ -6,6 +6,7 @@ from trainmaster.core.base.ids import ComponentName, HostId, JobId, Owner, Rollo
 from trainmaster.core.base.time import Duration, seconds
 from trainmaster.core.events import (
     GangUpgradeRequested,
+    OperationRequested,
     ResumeRequested,
     RolloutDeclared,
     RolloutPaused,
@@ -17,6 +18,7 @@ from trainmaster.core.events import (
     TrainResumed,
     VersionTargeted,
 )
+from trainmaster.core.maintenance.events import OperationSpec
 from trainmaster.core.maintenance.rollout import RolloutState
 from trainmaster.core.maintenance.stages import Exponential, Fixed, RolloutSpec
 from trainmaster.core.maintenance.train import TrainSpec, TrainState
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 OPS = Owner("person:ops")
 NAMES = (TrainName("main"), TrainName("other"))
+DRIVER, LAST = ComponentName("driver"), "20"
+"""The component on which the hosts of a job must agree, and what all get in the end."""
 COMPONENTS = tuple(map(ComponentName, ("driver", "nic", "fan", "kernel", "exporter")))
 
 
@@ -116,6 +120,16 @@ def upgrade_gang(run: "MaintenanceRun") -> None:
         )
 
 
+def agree_again(run: "MaintenanceRun") -> None:
+    """What is left of upgrades that were cut short is ended: all hosts get one driver, or jobs wait for ever."""
+    asked = {one.spec.scope for one in run.engine.state.maintenance.operations.values() if one.spec.version == LAST}
+    for host in list(run.engine.state.hosts.values()):
+        scope = (f"host/{host.id}",)
+        if host.spec.kind == "compute" and host.versions.get(DRIVER) != LAST and scope not in asked:
+            spec = OperationSpec(component=DRIVER, version=LAST, scope=scope)
+            run.submit(OperationRequested(at=run.world.now, spec=spec, by=OPS))
+
+
 def calm(run: "MaintenanceRun") -> None:
     """Trains and rollouts end, and what rollouts hold is released by whoever owns it."""
     now, maintenance = run.world.now, run.engine.state.maintenance
@@ -127,6 +141,7 @@ def calm(run: "MaintenanceRun") -> None:
     for name, rollout in sorted(maintenance.rollouts.items()):  # type: ignore[assignment]
         if rollout.is_live():
             run.submit(RolloutStopped(at=now, rollout=RolloutId(name), by=OPS, reason="the end"))
+    agree_again(run)
     for host in list(run.engine.state.hosts.values()):
         for hold in host.holds:
             if hold.owner.startswith(("policy:rollout/", "policy:undo/")):

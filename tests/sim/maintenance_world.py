@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.sim.world import Agent, World
-from trainmaster.core.base.ids import EffectId, HostId, OperationId
+from trainmaster.core.base.ids import ComponentName, EffectId, HostId, OperationId
 from trainmaster.core.base.time import SECOND, Duration
 from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
 from trainmaster.core.engine import Engine
@@ -61,7 +61,7 @@ CATALOGUE = Catalogue(
     name="sim",
     components=(
         component("bios", "reboot", verify=("memory-test",)),
-        component("driver", "reboot", after=("bios",)),
+        component("driver", "reboot", after=("bios",), job_consistent=True),
         component("nic", "drain", verify=("ports",)),
         component("fan", "drain", undo=UNDO),
         component("kernel", "reboot", undo=UNDO, verify=("boot-log",)),
@@ -117,7 +117,11 @@ class MaintenanceWorld(World):
         self.fates: dict[str, int] = {}
 
     def disk(self, host: HostId) -> Disk:
-        return self.disks.setdefault(host, Disk())
+        born = Disk(versions={"driver": "1" if host in ("h0", "h1", "h2", "h3") else "2"})
+        return self.disks.setdefault(host, born)
+
+    def versions_seen(self, host: HostId) -> dict[ComponentName, str]:
+        return {ComponentName("driver"): self.disk(host).versions["driver"]}
 
     def _draw(self, table: Sequence[tuple[str, int]]) -> str:
         ticket = self.chance.integer(sum(weight for _, weight in table))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.core.agent.board import Phase
-from trainmaster.core.base.ids import AttemptId, BootId, EffectId, HostId, JobId, SessionId
+from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, EffectId, HostId, JobId, SessionId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import Instant, seconds
 from trainmaster.core.effects import (
@@ -122,6 +122,10 @@ class World:
 
     # --- agents
 
+    def versions_seen(self, host: HostId) -> dict[ComponentName, str]:
+        """What an agent tells of components when it registers."""
+        return {}
+
     def power_on(self, host: HostId) -> None:
         agent = self.agents.setdefault(host, Agent(host))
         if not agent.up:
@@ -140,6 +144,7 @@ class World:
                 boot=BootId(f"b{agent.boot}"),
                 address="127.0.0.1",
                 attempts=tuple(sorted(agent.attempts.items())),
+                versions=self.versions_seen(agent.host),
             )
         )
         waiting, agent.outbox = agent.outbox, []

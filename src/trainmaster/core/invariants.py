@@ -16,7 +16,7 @@ from trainmaster.core.state import ClusterState, Derived
 def broken(state: ClusterState, derived: Derived, anew: Derived | None = None) -> list[str]:
     """Sentences about what does not hold; empty if all is well. `anew`: derived from the same state just now, where
     somebody has it; else it is made."""
-    own = (*_allocations(state), *_attempts(state), *_jobs(state), *_derived(state, derived))
+    own = (*_allocations(state), *_attempts(state), *_versions(state), *_jobs(state), *_derived(state, derived))
     return [*own, *maintenance.broken(state, derived, anew)]
 
 
@@ -64,6 +64,18 @@ def _attempts(state: ClusterState) -> Iterator[str]:
         short = attempt.state is AttemptState.RUNNING and len(attempt.spares) < spec.spares and not leaves
         if short and attempt.id not in state.wanting:
             yield f"6: {attempt.id} has {len(attempt.spares)} spares of {spec.spares} and nobody serves it"
+
+
+def _versions(state: ClusterState) -> Iterator[str]:
+    shared = state.maintenance.catalogue.job_consistent()
+    for attempt in state.attempts.values():
+        if not shared or attempt.state not in (AttemptState.LAUNCHING, AttemptState.RUNNING):
+            continue
+        known = [state.hosts[name].versions for name in attempt.members]
+        mixed = {component: sorted({versions.get(component, "") for versions in known}) for component in shared}
+        for component, versions in mixed.items():
+            if len(versions) > 1:
+                yield f"4: hosts of {attempt.id} do not agree on {component}: {versions}"
 
 
 def _jobs(state: ClusterState) -> Iterator[str]:

@@ -306,12 +306,7 @@ def reform(step: Step, attempt: Attempt) -> None:
         should_leave={host.id for host in troubled if host.state is HostState.DRAINING},
     )
     if plan.missing:
-        sentence = (
-            f"{plan.missing} of {len(attempt.members)} places are vacant, and no host of {attempt.cluster} is free"
-        )
-        numbers: dict[str, int | float | str] = {"vacant": plan.missing, "spares": len(spares)}
-        attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers=numbers)
-        want(step, attempt)
+        _wait_or_start_anew(step, attempt, plan.missing, len(spares))
         return
     attempt.prepared.difference_update(plan.left)
     hosts.let_go(step, [host for name in plan.left if (host := by_name[name]).allocation == attempt.id])
@@ -319,6 +314,34 @@ def reform(step: Step, attempt: Attempt) -> None:
     for name in plan.joined:
         hosts.allocate(step, by_name[name], attempt.id, "member")
     form(step, attempt, plan.members)
+
+
+def _wait_or_start_anew(step: Step, attempt: Attempt, vacant: int, spares: int) -> None:
+    """Places are vacant. Where other versions than its own have a whole gang of free hosts, or too few hosts with its
+    own are left in the cluster, it starts anew on hosts that agree; else it waits, since hosts with its versions will
+    be free again."""
+    free, wanted = step.derived.free, len(attempt.members)
+    places, stack = f"{vacant} of {wanted} places are vacant", attempt.stack or "none known"
+    alike = sum(1 for host in step.state.hosts.values() if _is_alike(attempt, host))
+    if alike < wanted or free.holds(attempt.cluster, wanted):
+        sentence = (
+            f"{places}, and {alike} hosts of {attempt.cluster} have its versions ({stack});"
+            f" the job starts anew on hosts that agree"
+        )
+        numbers: dict[str, int | float | str] = {"vacant": vacant, "alike": alike, "wanted": wanted}
+        reason = Reason(token=Token.MIXED_VERSIONS, sentence=sentence, numbers=numbers)
+        end(step, attempt, AttemptState.PREEMPTED, JobState.QUEUED, reason, gently=False)
+        return
+    others = free.counts().get(attempt.cluster, 0)
+    none = f"none of the {others} free hosts of {attempt.cluster} has its versions ({stack})"
+    sentence = f"{places}, and {none if others else f'no host of {attempt.cluster} is free'}"
+    numbers = {"vacant": vacant, "spares": spares}
+    attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers=numbers)
+    want(step, attempt)
+
+
+def _is_alike(attempt: Attempt, host: Host) -> bool:
+    return host.stack == attempt.stack and host.spec.cluster == attempt.cluster and host.spec.kind == "compute"
 
 
 def _must_leave(attempt: Attempt, host: Host) -> bool:

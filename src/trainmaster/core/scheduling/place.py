@@ -65,6 +65,10 @@ class FreeIndex:
         """Free hosts of a cluster that have this stack."""
         return self._counts.get((cluster, stack), 0)
 
+    def holds(self, cluster: ClusterId, hosts: int) -> bool:
+        """Whether so many free hosts of a cluster agree."""
+        return any(name == cluster and count >= hosts for (name, _), count in self._counts.items())
+
     def counts(self) -> dict[ClusterId, int]:
         """Free hosts by cluster, whatever their stacks."""
         found: dict[ClusterId, int] = {}

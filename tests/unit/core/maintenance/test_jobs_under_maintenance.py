@@ -1,13 +1,15 @@
 """Jobs on hosts that are maintained: they move at the right moment, agree on their versions, and leave as a whole."""
 
+import pytest
 from tests.unit.core.maintenance.planner_world import CATALOGUE, ME, PlannerWorld, component
 
 from trainmaster.core.agent.board import Phase
-from trainmaster.core.base.ids import ComponentName, HostId, JobId, TrainName
+from trainmaster.core.base.ids import ComponentName, HostId, JobId, SessionId, TrainName
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, Instant
 from trainmaster.core.effects import AnyEffect, AskWorkers, LaunchWorkers, ReserveStore
 from trainmaster.core.events import (
+    AgentDisconnected,
     CatalogueDeclared,
     CheckpointPublished,
     DrainRequested,
@@ -278,3 +280,43 @@ def test_versions_that_do_not_go_together() -> None:
     assert [hold.owner for hold in world.engine.state.hosts[HostId("h0")].holds] == ["policy:versions"]
     world.request("driver", "host/h0", version="2")
     assert world.state("h0") == "ready"
+
+
+def lose(world: JobWorld, host: HostId) -> None:
+    world.submit(AgentDisconnected(at=world.now, host=host, session=SessionId("s1")))
+    world.pass_time(MINUTE)
+
+
+@pytest.mark.parametrize("upgraded", [3, 2])
+def test_a_job_does_not_wait_for_versions_that_nobody_has(upgraded: int) -> None:
+    """1. A job of three hosts on five or six; the free ones get another image, on which hosts of a job must agree. 2.
+    It loses a host. 3. Where three free hosts agree it starts anew on them at once. 4. Where there are two, it waits,
+    and says that those which are free have other versions; its host gets the image as well, and it starts anew."""
+    world = JobWorld(hosts=3 + upgraded, maintenance=6)
+    job = world.run(hosts=3, spares=0)
+    members = world.attempt(job).members
+    for name in set(world.names) - set(members):
+        world.request("image", f"host/{name}", version="1.5")
+    world.pass_time(HOUR)
+    assert len({world.engine.state.hosts[name].stack for name in world.names}) == 2
+    lose(world, members[0])
+    told = world.engine.state.jobs[job]
+    if upgraded == 3:
+        assert len(told.attempts) == 2
+        assert world.attempt(job).state.value == "running"
+        assert set(world.attempt(job).members).isdisjoint(members)
+        return
+    waiting = world.attempt(job).waiting
+    assert waiting is not None
+    assert waiting.sentence == (
+        "1 of 3 places are vacant, and none of the 2 free hosts of c has its versions (none known)"
+    )
+    world.boots[members[0]] = 2
+    world.submit(DrainRequested(at=world.now, hosts=members[:1], by=ME, reason="a new image"))
+    world.request("image", f"host/{members[0]}", version="1.5")
+    world.register(members[0])
+    world.pass_time(HOUR)
+    world.submit(ResumeRequested(at=world.now, hosts=members[:1], by=ME, reason="it is there"))
+    world.pass_time(HOUR)
+    assert world.attempt(job).state.value == "running"
+    assert len(world.engine.state.jobs[job].attempts) == 2
