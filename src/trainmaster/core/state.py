@@ -7,7 +7,7 @@ compares.
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -92,15 +92,14 @@ class Derived:
             self._attempts_at.setdefault(host, set()).add(attempt)
         asked |= fresh
 
-    def drop_effect(self, effect: AnyEffect, is_over: bool) -> None:
-        """Every host has answered it. `is_over`: its attempt has ended."""
-        attempt = attempt_of(effect)
+    def drop_effect(self, effect: EffectId, hosts: Sequence[HostId], attempt: AttemptId | None, is_over: bool) -> None:
+        """All of its hosts have answered an effect. `is_over`: the attempt that it concerns has ended."""
         if attempt is None:
-            for host in effect.hosts:
-                self.effects_alone[host].discard(effect.id)
+            for host in hosts:
+                self.effects_alone[host].discard(effect)
             return
         held = self.effects_by_attempt[attempt]
-        held.discard(effect.id)
+        held.discard(effect)
         if held:
             return
         del self.effects_by_attempt[attempt]

@@ -80,9 +80,9 @@ class Step:
         pending = self.state.pending.get(effect)
         if pending is None:
             return ()
-        open_at = pending.open_at
-        if len(open_at) == len(hosts) and tuple(hosts) == pending.effect.hosts:  # all at once, which is usual
-            settled = pending.effect.hosts
+        open_at, asked = pending.open_at, pending.effect.hosts
+        if len(open_at) == len(hosts) and tuple(hosts) == asked:  # all at once, which is usual
+            settled = asked
             open_at.clear()
         else:
             settled = tuple([host for host in hosts if host in open_at])
@@ -93,7 +93,8 @@ class Step:
             del self.state.pending[effect]
             name = attempt_of(pending.effect)
             attempt = self.state.attempts.get(name) if name is not None else None
-            self.derived.drop_effect(pending.effect, is_over=attempt is None or not attempt.is_live())
+            is_over = name is not None and (attempt is None or not attempt.is_live())
+            self.derived.drop_effect(effect, asked, name, is_over)
         return settled
 
     def give_up(self, effect: EffectId) -> None:

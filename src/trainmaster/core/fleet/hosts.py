@@ -321,7 +321,7 @@ def bring_back(step: Step, host: Host, owner: Owner, demands: tuple[str, ...], w
 def observed(step: Step, host: Host, component: ComponentName, version: str) -> None:
     """This version of a component was seen on the host."""
     if host.versions.get(component) != version:
-        host.versions = {**host.versions, component: version}
+        host.versions[component] = version
         if step.derived.planner.is_shared(component):
             step.restack(host, step.derived.planner.stack_of(host.versions))
 

@@ -42,6 +42,8 @@ class Priority(Enum):
     PLANNED = "planned"
     BACKGROUND = "background"
 
+    __hash__ = object.__hash__  # looked up for every operation; see `core.base.machine.State`
+
 
 class Spread(Value):
     """A duration as a distribution: lognormal by its median and 90th percentile, cut at the limit. Past the limit the
