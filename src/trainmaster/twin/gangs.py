@@ -222,8 +222,9 @@ class Gangs:
         self._exited(gang, hosts, "yielded")
 
     def _leaves_for_train(self, gang: Gang) -> bool:
-        visits = self.world.engine.state.maintenance.visits
-        return any(host in visits and visits[host].train is not None for host in gang.hosts)
+        visits = self.world.engine.state.maintenance.visits.values()
+        by_train = {visit.unit for visit in visits if visit.train is not None}
+        return not by_train.isdisjoint(gang.hosts) if by_train else False
 
     def _finished(self, gang: Gang) -> None:
         hosts = self._stop(gang, "finished", saved=True)

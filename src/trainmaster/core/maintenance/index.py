@@ -45,7 +45,7 @@ class PlannerIndex:
         self.order: dict[ComponentName, int] = {}
         self._shared: tuple[ComponentName, ...] = ()
         self._ruled: tuple[ComponentName, ...] = ()
-        self._broken: dict[tuple[str, ...], tuple[BrokenRule, ...]] = {}
+        self._broken: dict[tuple[str | None, ...], tuple[BrokenRule, ...]] = {}
         self._by_kind: dict[str, tuple[Component, ...]] = {}
         self._plans: dict[RolloutId, Plan] = {}
         self._on_trial: dict[ComponentName, Rollout] = {}
@@ -114,7 +114,7 @@ class PlannerIndex:
 
     def broken_rules(self, versions: Mapping[ComponentName, str]) -> tuple[BrokenRule, ...]:
         """Rules of the catalogue that these versions break; a version that nobody has seen breaks none."""
-        key = tuple(versions.get(name, "") for name in self._ruled)
+        key = tuple(map(versions.get, self._ruled))
         found = self._broken.get(key)
         if found is None:
             known = {name: version for name, version in zip(self._ruled, key, strict=True) if version}

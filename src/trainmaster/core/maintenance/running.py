@@ -195,7 +195,9 @@ def _mark_units(step: Step, operation: Operation) -> None:
 
 def demand(step: Step, visit: Visit, operation: Operation) -> None:
     """What the operation touched has to be verified before the unit returns."""
-    visit.tasks = tuple(dict.fromkeys((*visit.tasks, *work_of(step, operation).verify)))
+    known, verify = visit.tasks, work_of(step, operation).verify
+    if not all([task in known for task in verify]):
+        visit.tasks = tuple(dict.fromkeys((*known, *verify)))
 
 
 def _remember(step: Step, operation: Operation) -> None:
@@ -277,18 +279,18 @@ def _leave_visit(step: Step, operation: Operation, unit: HostId) -> None:
     visit = step.state.maintenance.visits.get(unit)
     if visit is None:
         return
-    visit.pending = _without(visit.pending, operation.id)
-    visit.wide = _without(visit.wide, operation.id)
-    visit.applied = _without(visit.applied, operation.id)
-    visit.unchecked = _without(visit.unchecked, operation.id)
-    visit.unbooted = _without(visit.unbooted, operation.id)
+    visit.pending = without(visit.pending, operation.id)
+    visit.wide = without(visit.wide, operation.id)
+    visit.applied = without(visit.applied, operation.id)
+    visit.unchecked = without(visit.unchecked, operation.id)
+    visit.unbooted = without(visit.unbooted, operation.id)
     if visit.current == operation.id:
         visit.current = None
     step.unit_signals.append(("go-on", unit))
 
 
-def _without(names: tuple[OperationId, ...], gone: OperationId) -> tuple[OperationId, ...]:
-    return tuple(name for name in names if name != gone) if gone in names else names
+def without(names: tuple[OperationId, ...], gone: OperationId) -> tuple[OperationId, ...]:
+    return tuple([name for name in names if name != gone]) if gone in names else names
 
 
 def back_to_gate(step: Step, operation: Operation, why: str) -> None:

@@ -325,7 +325,7 @@ def _needs(visit: Visit | None, name: OperationId) -> bool:
 def _note_applied(step: Step, visit: Visit, operation: Operation, boot: bool) -> None:
     """The visit goes on without it, until the unit is verified."""
     running.demand(step, visit, operation)
-    visit.wide = tuple(name for name in visit.wide if name != operation.id)
+    visit.wide = running.without(visit.wide, operation.id)
     if operation.id not in visit.applied:
         visit.applied = (*visit.applied, operation.id)
     if boot:

@@ -30,10 +30,15 @@ def host_draining(step: Step, attempt: Attempt, name: HostId) -> None:
     serve(step, attempt)
 
 
+def _draining(step: Step, attempt: Attempt) -> list[Host]:
+    """Members that drain, in no order."""
+    by_name, mine = step.state.hosts, attempt.id
+    draining = [by_name[name] for name in step.derived.draining]
+    return [host for host in draining if host.allocation == mine and host.role == "member"]
+
+
 def draining_members(step: Step, attempt: Attempt) -> list[Host]:
-    draining = [step.state.hosts[name] for name in step.derived.draining]
-    mine = [host for host in draining if host.allocation == attempt.id and host.role == "member"]
-    return sorted(mine, key=lambda host: host.position)
+    return sorted(_draining(step, attempt), key=lambda host: host.position)
 
 
 def serve(step: Step, attempt: Attempt) -> None:
@@ -43,7 +48,7 @@ def serve(step: Step, attempt: Attempt) -> None:
     if attempt.state is AttemptState.REFORMING and attempt.epoch.ended_by and not attempt.undecided:
         reform(step, attempt)
     spec = step.state.jobs[attempt.job].spec
-    moving = len(draining_members(step, attempt)) if spec.on_drain == "move" else 0
+    moving = len(_draining(step, attempt)) if spec.on_drain == "move" else 0
     short = spec.spares + moving - len(attempt.spares)
     if short > 0:
         add_spares(step, attempt, step.derived.free.nearest(attempt.cluster, attempt.stack, short, attempt.unfit))
