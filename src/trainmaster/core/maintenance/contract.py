@@ -11,7 +11,6 @@ from typing import Final
 from trainmaster.core.base.ids import AttemptId, HostId, JobId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, after, in_seconds
-from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.recovery.attempt import Attempt
@@ -97,9 +96,9 @@ def _unreplaced(
         return None
     leaving = set(units)
     hosts = step.state.hosts
-    spares = sum(1 for name in attempt.spares if name not in leaving and hosts[name].is_usable())
+    spares = len([name for name in attempt.spares if name not in leaving and hosts[name].is_usable()])
     free = step.derived.free.count(attempt.cluster, attempt.stack)
-    free -= sum(1 for unit in leaving if unit in step.derived.free and hosts[unit].stack == attempt.stack)
+    free -= len([unit for unit in leaving if unit in step.derived.free and hosts[unit].stack == attempt.stack])
     if spares + free >= len(members):  # who goes already is only counted where it may matter: it costs a look at all
         going = _going(step, attempt, leaving)
         spares, free = max(0, spares - going), free - max(0, going - spares) - _promised(step, attempt)
@@ -114,13 +113,8 @@ def _unreplaced(
 
 def _going(step: Step, attempt: Attempt, leaving: set[HostId]) -> int:
     """Members that were told to leave, or are on their way, and still need somebody in their place."""
-    told = step.derived.planner.noticed.get(attempt.id, ())
-    hosts = step.state.hosts
-    return sum(
-        1
-        for name in attempt.members
-        if name not in leaving and (name in told or hosts[name].state is HostState.DRAINING)
-    )
+    going = step.derived.draining.union(step.derived.planner.noticed.get(attempt.id, ())) - leaving
+    return len(going.intersection(attempt.members)) if going else 0
 
 
 def _promised(step: Step, attempt: Attempt) -> int:

@@ -196,7 +196,7 @@ def _mark_units(step: Step, operation: Operation) -> None:
 def demand(step: Step, visit: Visit, operation: Operation) -> None:
     """What the operation touched has to be verified before the unit returns."""
     known, verify = visit.tasks, work_of(step, operation).verify
-    if not all([task in known for task in verify]):
+    if any(task not in known for task in verify):
         visit.tasks = tuple(dict.fromkeys((*known, *verify)))
 
 
