@@ -21,23 +21,53 @@ TOKENS: Final = frozenset({Token.JOB_PROTECTED, Token.JOB_ENDS_SOON, Token.NO_RE
 """Refusals of a job, which hold up nobody else."""
 
 
-def refusal(step: Step, operation: Operation) -> Reason | None:
+class Supply:
+    """What there is to replace hosts of an attempt with, at one moment."""
+
+    __slots__ = ("_claims", "free", "spares")
+
+    def __init__(self, step: Step, attempt: Attempt) -> None:
+        hosts = step.state.hosts
+        self.spares = {name for name in attempt.spares if hosts[name].is_usable()}
+        self.free = step.derived.free.count(attempt.cluster, attempt.stack)
+        self._claims: tuple[set[HostId], int] | None = None
+
+    def claims(self, step: Step, attempt: Attempt) -> tuple[set[HostId], int]:
+        """Members that were told to leave, or are on their way, and still need somebody in their place; and what others
+        were promised. Counted only where it matters, since it takes a look at all members."""
+        if self._claims is None:
+            leaving = step.derived.draining.union(step.derived.planner.noticed.get(attempt.id, ()))
+            self._claims = leaving.intersection(attempt.members), _promised(step, attempt)
+        return self._claims
+
+
+Supplies = dict[AttemptId, Supply]
+"""Who asks for many operations in a row keeps them, for as long as nothing else happens in between."""
+
+
+def refusal(step: Step, operation: Operation, known: Supplies | None = None) -> Reason | None:
     """Why a job on one of the units does not allow it now. Asks for a wake-up where time alone will change that."""
     if operation.spec.priority is Priority.EMERGENCY:
         return None
     told = operation.job is not None or operation.evict_at is not None
-    return next(iter(refusals(step, operation.units, told=told, job=operation.job).values()), None)
+    return next(iter(refusals(step, operation.units, told, operation.job, known).values()), None)
 
 
-def refusals(step: Step, units: Sequence[HostId], told: bool, job: JobId | None = None) -> dict[HostId, Reason]:
+def refusals(
+    step: Step, units: Sequence[HostId], told: bool, job: JobId | None = None, known: Supplies | None = None
+) -> dict[HostId, Reason]:
     """The units whose jobs do not allow that all of these leave now, with why. `told`: a job that can't be moved will
     be stopped after a checkpoint, so a lack of spares is no reason. `job`: it leaves as a whole, and asked for it."""
     found: dict[HostId, Reason] = {}
+    known = known if known is not None else {}
     for attempt, members in _hit(step, units):
         spec = step.state.jobs[attempt.job]
         reason = _protected(step, spec) or _ends_soon(step, spec, attempt) if attempt.job != job else None
         if reason is None and not told:
-            reason = _unreplaced(step, spec, attempt, members, units)
+            supply = known.get(attempt.id)
+            if supply is None:
+                supply = known[attempt.id] = Supply(step, attempt)
+            reason = _unreplaced(step, spec, attempt, members, units, supply)
         if reason is not None:
             found |= dict.fromkeys(members, reason)
     return found
@@ -88,20 +118,19 @@ def _ends_soon(step: Step, job: Job, attempt: Attempt) -> Reason | None:
 
 
 def _unreplaced(
-    step: Step, job: Job, attempt: Attempt, members: list[HostId], units: Sequence[HostId]
+    step: Step, job: Job, attempt: Attempt, members: list[HostId], units: Sequence[HostId], supply: Supply
 ) -> Reason | None:
     """Whether hosts are there for those that leave: free ones, and spares of the attempt that stay. Who was let go
     before and has not gone yet takes one as well."""
     if job.spec.on_drain == "finish":
         return None
-    leaving = set(units)
-    hosts = step.state.hosts
-    spares = len([name for name in attempt.spares if name not in leaving and hosts[name].is_usable()])
-    free = step.derived.free.count(attempt.cluster, attempt.stack)
-    free -= len([unit for unit in leaving if unit in step.derived.free and hosts[unit].stack == attempt.stack])
-    if spares + free >= len(members):  # who goes already is only counted where it may matter: it costs a look at all
-        going = _going(step, attempt, leaving)
-        spares, free = max(0, spares - going), free - max(0, going - spares) - _promised(step, attempt)
+    leaving, hosts, index = set(units), step.state.hosts, step.derived.free
+    spares = len(supply.spares) - len(supply.spares & leaving)
+    free = supply.free - len([unit for unit in leaving if unit in index and hosts[unit].stack == attempt.stack])
+    if spares + free >= len(members):
+        told, promised = supply.claims(step, attempt)
+        going = len(told - leaving)
+        spares, free = max(0, spares - going), free - max(0, going - spares) - promised
     if spares + free >= len(members):
         return None
     sentence = (
@@ -109,12 +138,6 @@ def _unreplaced(
         f" free hosts {max(0, free)}"
     )
     return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=max(0, free))
-
-
-def _going(step: Step, attempt: Attempt, leaving: set[HostId]) -> int:
-    """Members that were told to leave, or are on their way, and still need somebody in their place."""
-    going = step.derived.draining.union(step.derived.planner.noticed.get(attempt.id, ())) - leaving
-    return len(going.intersection(attempt.members)) if going else 0
 
 
 def _promised(step: Step, attempt: Attempt) -> int:

@@ -282,6 +282,7 @@ def unit_lost(step: Step, unit: HostId) -> None:
 
 def _serve(step: Step, line: str) -> None:
     index = step.derived.planner
+    known: contract.Supplies = {}
     place = refused = 0
     while place < len(index.lines.get(line, ())) and refused < CONTRACTS_ASKED:
         operation = step.state.maintenance.operations[index.lines[line][place][2]]
@@ -289,11 +290,12 @@ def _serve(step: Step, line: str) -> None:
         if reason is not None and not never:
             operation.reason = reason
             return
-        reason = reason or contract.refusal(step, operation)
+        reason = reason or contract.refusal(step, operation, known)
         if reason is not None:
             operation.reason = reason
             place, refused = place + 1, refused + 1
             continue
+        known = {}
         leave(step, operation)
         consider(step, operation)
 
