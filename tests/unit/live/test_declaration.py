@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.fixtures import Stage
 
 from trainmaster.core.base.ids import ComponentName, TrainName
+from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import HOUR, Instant
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import (
@@ -17,11 +19,15 @@ from trainmaster.core.events import (
 )
 from trainmaster.core.maintenance.catalogue import Catalogue
 from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.core.maintenance.plans import plan_gang
+from trainmaster.core.rehearsal import Rehearsal
+from trainmaster.live import jobfile, maintfile
 from trainmaster.live.declaration import BY, Declaration, events, load
 from trainmaster.live.tomlfile import FileError
 from trainmaster.ports.errors import UserError
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 AT = Instant(1_000_000)
 
 CATALOGUE = """
@@ -188,3 +194,25 @@ def test_shipped_scenarios_can_be_declared(name: str) -> None:
     assert tell(engine, declaration)[:3] == [FleetDeclared, CatalogueDeclared, CapacityDeclared]
     assert tell(engine, declaration) == []
     assert len(engine.state.hosts) == len(declaration.hosts) > 0
+
+
+@pytest.mark.parametrize(("most", "token"), [(1, Token.CAPACITY_NEVER), (5, None)])
+def test_the_gang_example_fits_the_local_fleet_as_it_says(most: int, token: Token | None, tmp_path: Path) -> None:
+    """1. The job of the example runs on the local fleet. 2. As it is, the plan of the gang upgrade is refused, with the
+    numbers. 3. With the number of hosts that the example says to write, it begins at once."""
+    text = (SCENARIOS / "local.toml").read_text()
+    (tmp_path / "local.toml").write_text(text.replace("maintenance_hosts = 1", f"maintenance_hosts = {most}"))
+    (tmp_path / "local-catalogue.toml").write_text((SCENARIOS / "local-catalogue.toml").read_text())
+    assert "write maintenance_hosts = 5 there" in (EXAMPLES / "maintenance-gang.toml").read_text()
+    world = Stage(*load(tmp_path / "local.toml")[1].hosts)
+    tell(world.engine, load(tmp_path / "local.toml")[1].but(trains=()))
+    world.ready(*(f"h{number}" for number in range(5)))
+    attempt = world.running(jobfile.load(EXAMPLES / "llama.toml"))
+    assert len(attempt.members) + len(attempt.spares) == 5
+    (gang,) = maintfile.load(EXAMPLES / "maintenance-gang.toml").gangs
+    rehearsal = Rehearsal(world.engine.snapshot(), world.engine.state.now)
+    plan = plan_gang(rehearsal, attempt.job, gang.component, gang.version)
+    if isinstance(plan, Reason):
+        assert (plan.token, plan.numbers["wanted"]) == (token, 5)
+    else:
+        assert (plan.waits, plan.units, token) == (None, 5, None)

@@ -85,7 +85,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     CAPACITY_NEVER = (
         "capacity-never",
         "Planned work could not take so many units at once even if every unit were in service.",
-        "Ask for fewer units at once, or change [capacity] of the fleet file.",
+        "Ask for fewer units at once, or allow more of them in [capacity] of the fleet file and restart the server.",
     )
     KEY_TAKEN = (
         "key-taken",
@@ -400,7 +400,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     STAGE_FAILED = (
         "stage-failed",
         "Every operation of a stage failed, and the stage is too small for that to be a proof.",
-        "Look at the hosts; then stop the rollout, or resume it with more hosts in its canary.",
+        "Look at the hosts; then let it go on, at your risk, with `trainmaster maint promote ROLLOUT`, or abort it.",
     )
     STAGE_HOLDS = (
         "stage-holds",

@@ -339,7 +339,8 @@ def plan_gang(rehearsal: Rehearsal, name: JobId, component: ComponentName, versi
     units = (*attempt.members, *attempt.spares)
     reason = never(step, units)
     if reason is not None:
-        return reason
+        sentence = f"{reason.sentence}; all {len(units)} hosts of {job.spec.name}, {fold(units)}, leave together"
+        return reason.but(sentence=sentence)
     work = step.derived.planner.component(component)
     expected = work.duration.median + (boot(step) if work.disturbs == "reboot" else 0) + job.spec.yield_deadline
     plan = GangPlan(

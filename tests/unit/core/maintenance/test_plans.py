@@ -122,6 +122,9 @@ def test_a_gang_is_planned_as_a_whole() -> None:
     job = small.run(hosts=4, spares=0)
     refused = plan_gang(rehearsal(small), job, ComponentName("image"), "1")
     assert refused.token is Token.CAPACITY_NEVER  # type: ignore[union-attr]
+    assert "of a maintenance buffer of 2" in refused.sentence  # type: ignore[union-attr]
+    assert refused.sentence.endswith("; all 4 hosts of train, h[0-3], leave together")  # type: ignore[union-attr]
+    assert refused.numbers["wanted"] == 4  # type: ignore[union-attr]
 
 
 def test_a_look_can_do_nothing_else() -> None:
