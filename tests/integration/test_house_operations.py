@@ -1,5 +1,6 @@
 """Operations on a real local fleet, from the API to an installer that really runs on a host, and back."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.integration.house import House, running, wait
 from trainmaster.core.base.ids import ComponentName, HostId, KindName, OperationId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.maintenance.events import OperationSpec
+from trainmaster.live.adapters import local
 from trainmaster.live.agent.packages import Behaviour, pack
 from trainmaster.live.server.maintenance_resources import (
     MaintenanceView,
@@ -17,13 +19,14 @@ from trainmaster.live.server.maintenance_resources import (
     OperationsReport,
     OperationsRequest,
 )
-from trainmaster.live.server.resources import History
+from trainmaster.live.server.resources import ChangeReport, History, HostsChange, StatusView
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 CATALOGUE = Path(__file__).parents[2] / "scenarios" / "local-catalogue.toml"
 H1, H2 = HostId("h1"), HostId("h2")
 KERNEL, CLIENT = ComponentName("kernel-image"), ComponentName("storage-client")
+DRIVER = ComponentName("driver-stack")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,44 @@ def test_an_installer_that_lies(house: House) -> None:
     assert reason.sentence.endswith("and was undone")
     view = house.wait_host(H2, "is ready", lambda view: view.state == "ready")
     assert view.versions[CLIENT] == "3.0"
+
+
+def test_an_undo_that_fails(house: House) -> None:
+    """1. A sound version; then its package and its files are gone. 2. The installer of the next one fails, and there is
+    nothing to go back to. 3. The operation says both; the host passes its verification and is held, and the status says
+    so. 4. A person lifts the hold by the name of its owner, and the host returns."""
+    packed(house, CLIENT, "5.0")
+    packed(house, CLIENT, "6.0", "fail")
+    (sound,) = ask(house, upgrade(H2, CLIENT, "5.0"))
+    assert ended(house, sound).operation.state == "done"
+    shutil.rmtree(house.state / "packages" / CLIENT / "5.0")
+    for path in (local.host_dir(house.state, H2) / "components" / CLIENT / "5.0").iterdir():
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    (bad,) = ask(house, upgrade(H2, CLIENT, "6.0"))
+    reason = ended(house, bad).operation.reason
+    assert reason is not None
+    assert reason.token is Token.UNDO_FAILED
+    owner = f"policy:undo/{bad}"
+    held = house.wait_host(H2, "is held", lambda view: view.visit is None and view.state == "out-planned")
+    assert [str(hold.owner) for hold in held.holds] == [owner]
+    wanted = [one for one in house.get("/v1/status", StatusView).needs_attention if one.token is Token.UNDO_FAILED]
+    assert [one.sentence.startswith(f"{H2} is held by {owner}: {bad} could not be undone") for one in wanted] == [True]
+    body = HostsChange(hosts=H2, reason="looked at", owner=owner)
+    house.post("/v1/hosts/resume", body, ChangeReport)
+    house.wait_host(H2, "is ready", lambda view: view.state == "ready")
+
+
+def test_an_undo_where_nothing_was_before(house: House) -> None:
+    """1. The installer of a component that the host never had fails. 2. The undo takes away what it left, and says so;
+    the host has no version of it."""
+    packed(house, DRIVER, "1.0", "fail")
+    (bad,) = ask(house, upgrade(H1, DRIVER, "1.0"))
+    reason = ended(house, bad).operation.reason
+    assert reason is not None
+    assert reason.sentence.endswith("and was undone: no version was known before, so none is there now")
+    view = house.wait_host(H1, "is ready", lambda view: view.state == "ready")
+    assert DRIVER not in view.versions
+    assert not (local.host_dir(house.state, H1) / "components" / DRIVER).exists()
 
 
 def test_what_comes_after_waits_for_it(house: House) -> None:

@@ -481,7 +481,8 @@ def test_a_watcher_that_does_not_read_stops_nobody(place: ServerProcess, agent: 
 
 def test_a_full_disk_refuses_and_heals(tmp_path: Path) -> None:
     """1. The state lies on a small file system that fills up. 2. Reports are refused with 507 and are in the log not at
-    all; the server still answers. 3. Space comes back: the same report counts, once. 4. A restart reads it all."""
+    all; the server still answers, and its status says what is wrong before anything else. 3. Space comes back: the
+    same report counts, once, and the status is quiet. 4. A restart reads it all."""
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a small file system")
     mount = tmp_path / "small"
@@ -504,12 +505,16 @@ def test_a_full_disk_refuses_and_heals(tmp_path: Path) -> None:
             assert answer.status_code == 507
             assert answer.json()["reason"]["token"] == "disk-full"
             assert place.index() == 4
+            first = place.get("/v1/status")["needs_attention"][0]
+            assert (first["token"], first["numbers"]["refused"]) == ("disk-full", 1)
             ballast.unlink()
             assert agent.post("register", {**_register(agent)}).status_code in (200, 409)
             agent.register()
             before = place.index()
             assert agent.report(*events) == 1
             assert place.index() == before + 500
+            wanted = [reason["token"] for reason in place.get("/v1/status")["needs_attention"]]
+            assert "disk-full" not in wanted
             place.stop()
             agent.close()
         with server(mount / "state") as place:
