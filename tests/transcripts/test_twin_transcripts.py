@@ -1,4 +1,4 @@
-"""Transcripts of `trainmaster twin`: the scripts in `twin/`, of a small scenario, a log of it, and a server that has it.
+"""Transcripts of `trainmaster twin`: the scripts in `twin/`, of a small scenario, a log of it, and a server with it.
 
 Figures of a simulated fleet change with every policy, and times with the machine; both have tests of their own. Here
 every figure is a `#`, so that a script shows what is said and in which words.
