@@ -32,6 +32,9 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     ),
 }
 
+ALONE = frozenset({"server_kills", "training"})
+"""Proofs with real processes, which have the machine for themselves."""
+
 
 def prove(name: str) -> bool:
     """Runs one proof; True if all its tests passed and none was skipped."""
@@ -39,6 +42,7 @@ def prove(name: str) -> bool:
     OUT.mkdir(parents=True, exist_ok=True)
     report = OUT / f"{name}.xml"
     command = [sys.executable, "-m", "pytest", *arguments, f"--junit-xml={report}", "-o", "timeout=3600"]
+    command += [] if name in ALONE else ["-n", "2"]
     start = time.monotonic()
     sys.stdout.write(f"{name}: {' '.join(f'{k}={v}' for k, v in counts.items())} pytest {' '.join(arguments)}\n")
     sys.stdout.flush()
