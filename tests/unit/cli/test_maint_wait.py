@@ -145,10 +145,10 @@ def test_a_version_alone_is_not_waited_for(line: CommandLine) -> None:
     assert (ran.code, "there is nothing to wait for" in ran.err) == (0, True)
 
 
-@pytest.mark.parametrize(("reason", "code"), [(because(Token.FINISHED, "everywhere"), 0), (ABORTED, 1)])
-def test_watching_a_train_that_has_ended(reason: Reason, code: int, api: FakeApi, line: CommandLine) -> None:
+@pytest.mark.parametrize("reason", [because(Token.FINISHED, "everywhere"), ABORTED])
+def test_watching_a_train_that_has_ended(reason: Reason, api: FakeApi, line: CommandLine) -> None:
     """It ends at once, and says how the train did."""
     api.answer("GET", "/v1/trains/weekly", train_detail(TRAIN.but(state="ended", stop=None, reason=reason)))
     ran = line.run("maint", "watch", "weekly")
-    assert ran.code == code
+    assert ran.code == 0
     assert f"train weekly has ended: {reason.token}" in ran.out

@@ -175,6 +175,9 @@ def _ask_all(runtime: Runtime, asks: list[OperationAsk], by: Owner, now: Instant
         found = state.operations.get(name) or ended[name]
         items.append(OperationAnswer(operation=name, known=was_known, state=found.state.value, reason=found.reason))
     new = known.count(False)
+    if not new:
+        sentence = f"nothing new is asked for: {count_text(len(asks), 'operation')} of just this plan asked for before"
+        return OperationsReport(index=runtime.engine.index, dry_run=False, items=tuple(items), sentence=sentence)
     verb = "is" if new == 1 else "are"
     old = len(asks) - new
     before = f", {old} {'was' if old == 1 else 'were'} before" if old else ""
