@@ -219,7 +219,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     DEADLINE_PASSED = (
         "deadline-passed",
         "Something took longer than it may, and was treated as failed.",
-        "See `trainmaster host history` or `trainmaster job show` for the step that hung.",
+        "See `trainmaster host history`, `trainmaster job show` or `trainmaster maint show` for the step that hung.",
     )
     # Why a job waits
     NOT_ENOUGH_HOSTS = (
