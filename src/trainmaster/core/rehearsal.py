@@ -3,8 +3,8 @@
 A plan that asks the deciding functions one by one ("is there room for this?") has to keep the books of what the parts
 before have taken, and soon says other things than the engine. So a plan gives the real events to a real engine that was
 restored from a snapshot. Effects are recorded and carried out by nobody; hence a rehearsal says what happens at this
-instant, not what comes of it later. Its price is the copy: a snapshot
-and a restore, most of it for the derived indexes; about half a second for 6,600 units, while a server does nothing else.
+instant, not what comes of it later. Its price is the copy: a snapshot and a restore,
+most of it for the derived indexes; about half a second for 6,600 units, while a server does nothing else.
 """
 
 from trainmaster.core.base.time import Instant
