@@ -64,6 +64,7 @@ class Derived:
         is told by these; what is open there, by the effects themselves: so an effect for thousands of hosts is entered
         and taken out again at once."""
         self._asked: dict[AttemptId, set[HostId]] = {}
+        self._members: dict[AttemptId, tuple[tuple[HostId, ...], frozenset[HostId]]] = {}
         self.wake_heap: list[tuple[Instant, str]] = [(at, key) for key, at in state.wakes.items()]
         heapq.heapify(self.wake_heap)
         self.draining = {name for name, host in state.hosts.items() if host.state is HostState.DRAINING}
@@ -74,6 +75,13 @@ class Derived:
         self.planner = PlannerIndex(state.maintenance, state.hosts.values())
         for pending in state.pending.values():
             self.add_effect(pending)
+
+    def members_of(self, attempt: Attempt) -> frozenset[HostId]:
+        """The present members as a set, made once for each membership."""
+        known = self._members.get(attempt.id)
+        if known is None or known[0] is not attempt.members:
+            known = self._members[attempt.id] = attempt.members, frozenset(attempt.members)
+        return known[1]
 
     def add_effect(self, pending: Pending) -> None:
         effect, attempt = pending.effect.id, attempt_of(pending.effect)
@@ -104,6 +112,7 @@ class Derived:
             return
         del self.effects_by_attempt[attempt]
         if is_over:
+            self._members.pop(attempt, None)
             for host in self._asked.pop(attempt):
                 self._attempts_at[host].discard(attempt)
 

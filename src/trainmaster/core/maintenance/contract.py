@@ -37,7 +37,7 @@ class Supply:
         were promised. Counted only where it matters, since it takes a look at all members."""
         if self._claims is None:
             leaving = step.derived.draining.union(step.derived.planner.noticed.get(attempt.id, ()))
-            self._claims = leaving.intersection(attempt.members), _promised(step, attempt)
+            self._claims = leaving & step.derived.members_of(attempt), _promised(step, attempt)
         return self._claims
 
 
