@@ -132,8 +132,9 @@ class Run:
 
     def attach(self) -> None:
         """Puts what counts, times and hashes events between world and engine."""
-        handle, costs, profiled, hashed = self.world.engine.handle, self.costs, self.options.profiled, self._hash
+        handle, costs, hashed = self.world.engine.handle, self.costs, self._hash
         hashes, clock = self.options.hashed, self.clocks.processor_ns
+        measured = hashes or self.options.profiled
 
         def counted(event: AnyEvent) -> tuple[AnyEffect, ...]:
             kind = type(event)
@@ -141,10 +142,10 @@ class Run:
             if cost is None:
                 cost = costs[kind] = Cost()
             cost.events += 1
+            if not measured:
+                return handle(event)
             if hashes:
                 hashed.update(encode(event))
-            if not profiled:
-                return handle(event)
             start = clock()
             effects = handle(event)
             cost.ns += clock() - start
