@@ -59,7 +59,7 @@ def _begin(step: Step, gang: GangUpgrade) -> None:
     gang.began_at, gang.hosts = step.now, units
     gang.reason = because(
         Token.GANG_UPGRADE,
-        f"all its {len(units)} hosts get {gang.component} {gang.version}, asked for by {gang.by}: {gang.why}",
+        f"all its hosts get {gang.component} {gang.version}, asked for by {gang.by}: {gang.why}",
         hosts=len(units),
     )
     handover.leave_for_queue(step, attempt, gang.reason)
