@@ -326,6 +326,11 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "A job would lose hosts, and not enough spare or free ones are there to replace them.",
         "Bring hosts back, give the job spares, or wait until another job ends.",
     )
+    REPLACEMENT_PROMISED = (
+        "replacement-promised",
+        "A job would lose hosts, and those that could replace them are promised to hosts that leave already.",
+        "Wait: it goes on when those have been replaced.",
+    )
     NOTICE_GIVEN = (
         "notice-given",
         "The job was told and moves after its next checkpoint, or when the wait is over.",

@@ -6,18 +6,20 @@ failures do not read it.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from trainmaster.core.base.ids import AttemptId, HostId, JobId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, after, in_seconds
+from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.maintenance.operation import Operation
-from trainmaster.core.recovery.attempt import Attempt
+from trainmaster.core.recovery.attempt import Attempt, is_alike
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.step import Step
 
-TOKENS: Final = frozenset({Token.JOB_PROTECTED, Token.JOB_ENDS_SOON, Token.NO_REPLACEMENT})
+TOKENS: Final = frozenset({Token.JOB_PROTECTED, Token.JOB_ENDS_SOON, Token.NO_REPLACEMENT, Token.REPLACEMENT_PROMISED})
 """Refusals of a job, which hold up nobody else."""
 
 
@@ -127,17 +129,33 @@ def _unreplaced(
     leaving, hosts, index = set(units), step.state.hosts, step.derived.free
     spares = len(supply.spares) - len(supply.spares & leaving)
     free = supply.free - len([unit for unit in leaving if unit in index and hosts[unit].stack == attempt.stack])
-    if spares + free >= len(members):
-        told, promised = supply.claims(step, attempt)
-        going = len(told - leaving)
-        spares, free = max(0, spares - going), free - max(0, going - spares) - promised
-    if spares + free >= len(members):
+    lost = f"{job.spec.name} ({job.id}) would lose {len(members)} of its hosts"
+    short = len(members) - spares - free
+    if 0 < short <= job.spec.spares - spares and _are_coming(step, attempt, leaving, short):
+        sentence = f"{lost}; a spare of it is in maintenance, or its successor is, and will be back"
+        return because(Token.REPLACEMENT_PROMISED, sentence, leaving=len(members), spares=spares, coming=short)
+    if short > 0:
+        sentence = f"{lost}; left to replace them: spares {spares}, free hosts {max(0, free)}"
+        return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=max(0, free))
+    told, promised = supply.claims(step, attempt)
+    going = len(told - leaving)
+    if spares + free >= len(members) + going + promised:
         return None
     sentence = (
-        f"{job.spec.name} ({job.id}) would lose {len(members)} of its hosts; left to replace them: spares {spares},"
-        f" free hosts {max(0, free)}"
+        f"{lost}; spares {spares} and free hosts {free} are left, and {going} of its hosts and {promised} of other jobs"
+        f" that leave already get them first"
     )
-    return because(Token.NO_REPLACEMENT, sentence, leaving=len(members), spares=spares, free=max(0, free))
+    numbers = {"leaving": len(members), "spares": spares, "free": free, "going": going, "promised": promised}
+    return Reason(token=Token.REPLACEMENT_PROMISED, sentence=sentence, numbers=dict(numbers))
+
+
+def _are_coming(step: Step, attempt: Attempt, leaving: set[HostId], wanted: int) -> bool:
+    """Whether so many hosts that may be spares of the attempt are worked on. An attempt that lacks spares is served
+    before the queue, so they come to it."""
+    visits, hosts = step.state.maintenance.visits, step.state.hosts
+    there = (unit for unit in visits if unit not in leaving and is_alike(hosts[unit], attempt))
+    away = (unit for unit in there if hosts[unit].state is not HostState.READY)
+    return len(list(islice(away, wanted))) == wanted
 
 
 def _promised(step: Step, attempt: Attempt) -> int:

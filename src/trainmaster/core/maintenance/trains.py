@@ -132,6 +132,9 @@ def _begin(step: Step, train: Train) -> Reason | None:
     carried = _carried_along(step, train, domain)
     units = (*domain, *carried)
     due, left_out = due_at_stop(step, train, domain, carried)
+    for unit in domain:  # what leaves already is soon back: the stop waits for that, and misses nobody
+        if unit in left_out and left_out[unit].token is Token.REPLACEMENT_PROMISED:
+            return left_out[unit]
     leaving = leaving_of(step, due)
     if leaving and step.derived.planner.ledger.check(leaving) is not None:
         # Those carried over come on top of the domain: without them it may do.

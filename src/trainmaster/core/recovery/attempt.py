@@ -18,6 +18,7 @@ from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Duration, Instant, seconds
 from trainmaster.core.base.value import Value
+from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.recovery.exits import Exits
 
 
@@ -181,6 +182,11 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
     def is_attached(self) -> bool:
         """The script of the present epoch has opened a training session."""
         return self.epoch.attached_at is not None or self.exits.attached
+
+
+def is_alike(host: Host, attempt: Attempt) -> bool:
+    """Whether the host may be of the attempt, once it is free: in its cluster, with its versions."""
+    return host.stack == attempt.stack and host.spec.cluster == attempt.cluster and host.spec.kind == "compute"
 
 
 def lasting(start: Instant | None, end: Instant | None) -> Duration:

@@ -17,7 +17,7 @@ from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery import budget
-from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal
+from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal, is_alike
 from trainmaster.core.recovery.cause import FirstCause, first_cause, is_echo, undetermined
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
@@ -322,7 +322,7 @@ def _wait_or_start_anew(step: Step, attempt: Attempt, vacant: int, spares: int) 
     be free again."""
     free, wanted = step.derived.free, len(attempt.members)
     places, stack = f"{vacant} of {wanted} places are vacant", attempt.stack or "none known"
-    alike = sum(1 for host in step.state.hosts.values() if _is_alike(attempt, host))
+    alike = sum(1 for host in step.state.hosts.values() if is_alike(host, attempt))
     if alike < wanted or free.holds(attempt.cluster, wanted):
         sentence = (
             f"{places}, and {alike} hosts of {attempt.cluster} have its versions ({stack});"
@@ -338,10 +338,6 @@ def _wait_or_start_anew(step: Step, attempt: Attempt, vacant: int, spares: int) 
     numbers = {"vacant": vacant, "spares": spares}
     attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers=numbers)
     want(step, attempt)
-
-
-def _is_alike(attempt: Attempt, host: Host) -> bool:
-    return host.stack == attempt.stack and host.spec.cluster == attempt.cluster and host.spec.kind == "compute"
 
 
 def _must_leave(attempt: Attempt, host: Host) -> bool:
