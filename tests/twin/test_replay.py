@@ -144,6 +144,15 @@ def test_broken_invariants_end_with_1(
     assert "event 2: 8: nothing is ever right" in told.err
 
 
+def test_what_an_event_may_not_do_is_looked_at_too(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. A policy leaves a sound state by a way that is not: it lifts the hold of somebody else. 2. Looking after every
+    event finds that; looking now and then does not look for it."""
+    wrong = lambda self, state, derived, event, effects: ["7: somebody else's hold was lifted"]  # noqa: E731
+    monkeypatch.setattr("trainmaster.twin.replay.Watcher.after", wrong)
+    assert main(["twin", "replay", str(file), "--until", "40", "--watch-every", "1"]) == 1
+    assert main(["twin", "replay", str(file), "--until", "40", "--watch-every", "2"]) == 0
+
+
 def test_a_log_is_read_while_it_is_written(run: Run, tmp_path: Path) -> None:
     """1. A server has the log open, with events that are in the journal only. 2. The replay reads them all. 3. Nothing
     in the directory has changed."""

@@ -24,6 +24,7 @@ from trainmaster.core.effects import AnyEffect
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.invariants import broken
+from trainmaster.core.maintenance.watcher import Watcher
 from trainmaster.core.recovery.attempt import Attempt
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.words import sentence
@@ -92,8 +93,10 @@ class Replay:
     """Feed it with the rows of a log, in order, as long as `apply` says True."""
 
     def __init__(self, first_at: Instant, last_at: Instant, look_every: int = 1) -> None:
-        """Samples are spread from `first_at` to `last_at`; `look_every` 0: invariants are not looked at."""
+        """Samples are spread from `first_at` to `last_at`; `look_every` 0: invariants are not looked at, 1: also what
+        an event may not do, whatever state it leaves."""
         self.engine = Engine()
+        self._watcher = Watcher() if look_every == 1 else None
         self.difference: Difference | None = None
         self.found: list[str] = []
         self.broken = self.looked = self.snapshots_equal = 0
@@ -112,6 +115,8 @@ class Replay:
         self._sample(event.at)
         name = type(event).__name__
         self.types[name] = self.types.get(name, 0) + 1
+        if self._watcher is not None:
+            self._watcher.before(self.engine.state)
         try:
             caused = self.engine.handle(event)
         except Exception as error:  # noqa: BLE001  (whatever it is, this engine does not go where that one went)
@@ -121,6 +126,8 @@ class Replay:
         if encode(caused) != effects:
             self.difference = _compared(index, event, effects, caused)
             return False
+        if self._watcher is not None:
+            self._note(self._watcher.after(self.engine.state, self.engine._derived, event, caused))
         if self._every and index % self._every == 0:
             self.look()
         return True
@@ -143,7 +150,10 @@ class Replay:
     def look(self) -> None:
         """Looks at the invariants."""
         self.looked += 1
-        for one in broken(self.engine.state, self.engine._derived):
+        self._note(broken(self.engine.state, self.engine._derived))
+
+    def _note(self, wrong: Iterable[str]) -> None:
+        for one in wrong:
             self.broken += 1
             if len(self.found) < KEPT:
                 self.found.append(f"event {self.engine.index}: {one}")
