@@ -187,7 +187,8 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_parts_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """1. Hosts that are not there, and hosts of a scenario with trains. 2. Both are refused with what to do."""
+    """1. Hosts and inputs that are not there, and hosts of a scenario with trains. 2. All are refused with what to
+    do."""
     assert main(["twin", "run", str(SMALL), "--hosts", "z[1-3]"]) == 3
     assert "no host z1, z2, z3" in capsys.readouterr().err
     trains = SMALL.with_name("trains.toml")
@@ -195,3 +196,5 @@ def test_parts_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "leave out --hosts" in capsys.readouterr().err
     assert main(["twin", "run", str(SMALL), "--only", "", "--duration", "0.5h", "-o", "json"]) == 0
     assert '"operations_requested": 0' in capsys.readouterr().out
+    assert main(["twin", "run", str(SMALL), "--only", "r1,x7,nobody-1"]) == 3
+    assert "no input is named 'nobody-1', 'x7'" in capsys.readouterr().err

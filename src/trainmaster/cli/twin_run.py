@@ -1,5 +1,6 @@
 """`trainmaster twin run`: lets a scenario happen and tells what became of it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,6 +109,12 @@ def _world(scenario: "Scenario", only: str | None, hosts: str | None) -> "World 
     if hosts is not None and scenario.trains:
         raise WrongUsage("--hosts does not go with trains", "their domains are of the whole fleet", "leave out --hosts")
     names = None if only is None else frozenset(name.strip() for name in only.split(",") if name.strip())
+    classes = "|".join(re.escape(job.name) for job in scenario.jobs)
+    form = re.compile(rf"[rsbf]\d+|({classes})-\d+" if classes else r"[rsbf]\d+")
+    odd = sorted(name for name in names or () if not form.fullmatch(name))
+    if odd:
+        told = ", ".join(repr(name) for name in odd[:5])
+        raise NoSuchThing(f"no input is named {told}", "", "take names that `trainmaster twin minimize` printed")
     return World(scenario, inputs=Inputs(names), hosts=None if hosts is None else frozenset(chosen))
 
 
