@@ -97,10 +97,11 @@ def _order_of_units(path: tuple[str | int, ...], component: Component, catalogue
 
 
 def _cycles(catalogue: Catalogue) -> Iterator[Problem]:
-    """Each cycle once: the one found is cut at its first edge, then the rest is looked at."""
+    """Each cycle once: the one found is cut at its first edge, then the rest is looked at. Of two components with one
+    name, which is a problem of its own, the first counts."""
     components = list(catalogue.components)
     places = {component.name: place for place, component in reversed(list(enumerate(components)))}
-    while found := cycle(components):
+    while found := cycle([components[place] for place in sorted(places.values())]):
         place = places[found[0]]
         reason = f"it comes after itself: {' after '.join(found)}"
         fix = "remove one of these; the first one applied must come after none of the others"

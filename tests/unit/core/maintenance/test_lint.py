@@ -248,6 +248,15 @@ def test_each_cycle_is_printed() -> None:
     assert sorted(catalogue.sequence()) == sorted(names)
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a"), ("a", "a")])
+def test_two_of_one_name_in_a_cycle(first: str, second: str) -> None:
+    """1. A name is there twice, and one of the two comes after itself. 2. The lint ends, and names the double."""
+    catalogue = Catalogue(components=(component("a", first), component("a", second), component("b")))
+    reasons = [problem.reason for problem in lint(catalogue)]
+    assert ("it comes after itself: a after a" in reasons) is (first == "a")
+    assert "it is declared 2 times" in reasons
+
+
 def test_the_order_is_that_of_the_file_where_it_may_be() -> None:
     catalogue = Catalogue(components=(component("z", "k"), component("b"), component("k", "a"), component("a")))
     assert catalogue.sequence() == ("b", "a", "k", "z")
