@@ -4,6 +4,7 @@ What it takes here is measured with clocks that the caller brings; it goes into 
 """
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -103,10 +104,9 @@ class Run:
         engine = self.world.engine
         account = engine._derived.planner.ledger.account()
         operations = engine.state.maintenance.operations
-        for operation in operations.values():
-            if operation.reason is not None:
-                token = operation.reason.token.value
-                self.waits[token] = self.waits.get(token, 0) + 1
+        reasons = [operation.reason for operation in operations.values()]
+        for token, count in Counter([reason.token for reason in reasons if reason is not None]).items():
+            self.waits[token.value] = self.waits.get(token.value, 0) + count
         for name, train in engine.state.maintenance.trains.items():
             if train.state is TrainState.WAITING and train.reason is not None:
                 key = (str(name), train.reason.token.value)

@@ -20,6 +20,8 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         token.advice = advice
         return token
 
+    __hash__ = str.__hash__  # that of an enumeration is written in Python
+
     def __str__(self) -> str:
         return str(self._value_)
 
