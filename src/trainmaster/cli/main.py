@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "event": ("trainmaster.cli.event:event", "Read the log of events."),
     "explain": ("trainmaster.cli.explain:explain", "Explain a reason token."),
     "fleet": ("trainmaster.cli.fleet:fleet", "Look at a fleet file."),
+    "health": ("trainmaster.cli.health:health", "Judge hosts by their logs and captures."),
     "host": ("trainmaster.cli.host:host", "See hosts, take them out and put them back."),
     "hosts": ("trainmaster.cli.hosts:hosts", "Expand, fold and count host lists."),
     "job": ("trainmaster.cli.job:job", "Submit training jobs, see how they are, end them."),

@@ -1,0 +1,211 @@
+"""`trainmaster health`: judge hosts by their logs and captures. Needs no server.
+
+The exit code is the verdict (0 ok, 1 watch, 2 bad, 3 unknown), as Nagios and Slurm's health checks have it. So
+everything that goes wrong on the way ends with 3 here, wrong usage too: a misspelt option must not look like a broken
+host.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from trainmaster.cli.errors import NoSuchThing, UserError
+from trainmaster.cli.options import Command, Noun, shows, write_examples
+from trainmaster.cli.output import Column, Output, say
+from trainmaster.core.base.value import Value
+from trainmaster.core.health.finding import Finding, Report, report
+from trainmaster.core.health.policy import Index, Policy
+from trainmaster.core.health.read import read as read_text
+from trainmaster.core.health.words import EXIT_CODES, Verdict
+from trainmaster.core.words import count_text
+from trainmaster.live.health.files import Unreadable, content
+from trainmaster.live.health.policyfile import load
+
+_CODES: Final = {0: "ok", 1: "watch: look at it, take nothing out", 2: "bad", 3: "unknown, or wrong usage"}
+
+
+class NotJudged(NoSuchThing):
+    """Whatever kept a verdict from being given; exits with 3, as unknown does."""
+
+
+class Check(Command):
+    """A command whose exit code is a verdict."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **more)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "trainmaster health"
+            what = error.format_message()
+            if isinstance(error, click.NoSuchOption):
+                near = f" Did you mean {error.possibilities[0]}?" if error.possibilities else ""
+                what = f"No such option '{error.option_name}'.{near}"
+            raise NotJudged(what, fix=f"{path} --help") from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from trainmaster.cli.errors import translate
+
+        try:
+            return super().invoke(ctx)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:
+            known = translate(error)
+            if not isinstance(known, UserError):
+                raise
+            raise NotJudged(known.what, known.why, known.fix) from error
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+        self.format_options(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in _CODES.items()])
+
+
+class RuleView(Value):
+    """One row of the policy."""
+
+    rule: str
+    verdict: str
+    remedy: str
+    means: str
+    repeats: str
+    sources: str
+    because: str
+
+
+@click.group(
+    cls=Noun,
+    examples=[
+        ("dmesg | trainmaster health read -", "what the kernel's log says about this host"),
+        ("trainmaster health read dmesg.log nvidia-smi.xml -o json", "findings with their evidence"),
+        ("trainmaster health rules --columns rule,verdict,remedy", "what each code means here"),
+    ],
+)
+def health() -> None:
+    """Judge hosts by their logs and captures."""
+
+
+@health.command(
+    cls=Check,
+    examples=[
+        ("trainmaster health read dmesg.log", "verdict, remedy and unit, with the lines that prove it"),
+        ("journalctl -k -b | trainmaster health read -", "from standard input"),
+        ("trainmaster health read *.log smi.xml.gz -o json", "for programs"),
+    ],
+)  # fmt: skip
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Rows that take the place of those shipped.")  # fmt: skip
+@shows
+def read(files: tuple[str, ...], policy_file: Path | None, output: Output) -> int:
+    """Judge logs and captures after the fact.
+
+    Kernel logs (dmesg, journal, syslog), nvidia-smi (-q -x, -q, csv), dcgmi, ibstat, sysfs counters, lspci, states of
+    Slurm and tables of events are known by their form. Echoes point to their cause and ask for nothing.
+    """
+    index = Index(load(policy_file))
+    findings: list[Finding] = []
+    for name in files:
+        try:
+            text, notes = content(name)
+        except Unreadable as error:
+            raise NotJudged(error.what, error.why, error.fix) from error
+        findings += notes
+        if text.strip() or not notes:
+            findings += read_text(name, text, index)
+    found = report(findings)
+    _show(found, output, len(files) > 1)
+    return EXIT_CODES[found.verdict]
+
+
+def _show(found: Report, output: Output, several: bool) -> None:
+    columns = [
+        Column("verdict", lambda finding: finding.verdict.value, state=True),
+        Column("remedy", lambda finding: finding.remedy.value),
+        Column("unit", lambda finding: " ".join((finding.host, finding.unit)) if finding.host else finding.unit),
+        Column("echo_of", lambda finding: finding.echo_of),
+        Column("count", lambda finding: finding.count),
+        Column("summary", lambda finding: finding.summary),
+        Column("rule", lambda finding: finding.rule, wide=True),
+        Column("confidence", lambda finding: finding.confidence, wide=True),
+        Column("at", lambda finding: finding.at, wide=True),
+        Column("section", lambda finding: finding.section, wide=True),
+        Column("file", lambda finding: finding.file, wide=not several),
+        Column("lines", lambda finding: ",".join(map(str, finding.lines)), wide=True),
+    ]
+    extra = {"verdict": found.verdict, "remedy": found.remedy, "units": found.units}
+    output.listing("health-finding", found.findings, columns, extra=extra)
+    if output.form in ("table", "wide"):
+        for finding in found.findings:
+            if not finding.echo_of and finding.verdict not in (Verdict.OK, Verdict.SKIPPED):
+                sys.stdout.write(_proof(finding))
+    bad = sum(unit.verdict is Verdict.BAD for unit in found.units)
+    counted = f"; {count_text(bad, 'unit')} bad" if bad else ""
+    say(f"{found.verdict}, {found.remedy}: {count_text(len(found.findings), 'finding')}{counted}")
+
+
+def _proof(finding: Finding) -> str:
+    """The lines that prove a finding, what it explains, and what would tell more."""
+    lines = [f"\n{finding.unit}: {finding.verdict}, {finding.remedy}"]
+    width = max((len(str(number)) for number in finding.lines), default=1)
+    lines += [
+        f"  {number:>{width}}  {text[:160]}" for number, text in zip(finding.lines, finding.evidence, strict=True)
+    ]
+    if finding.cause_of:
+        lines.append(f"  explains: {', '.join(finding.cause_of)}")
+    lines += [f"  next: {each}" for each in finding.next_evidence]
+    return "\n".join(lines) + "\n"
+
+
+@health.command(
+    cls=Check,
+    examples=[
+        ("trainmaster health rules", "every row"),
+        ("trainmaster health rules --policy site.toml -o json", "with the site's own rows"),
+        ("trainmaster health rules --sort verdict --columns rule,verdict,remedy,means", "by verdict"),
+    ],
+)
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Rows that take the place of those shipped.")  # fmt: skip
+@shows
+def rules(policy_file: Path | None, output: Output) -> None:
+    """Show what each code and text means here, and why where sources disagree."""
+    policy = load(policy_file)
+    columns = [
+        Column("rule", lambda view: view.rule),
+        Column("verdict", lambda view: view.verdict, state=True),
+        Column("remedy", lambda view: view.remedy),
+        Column("means", lambda view: view.means),
+        Column("repeats", lambda view: view.repeats, wide=True),
+        Column("sources", lambda view: view.sources, wide=True),
+        Column("because", lambda view: view.because, wide=True),
+    ]
+    output.listing("health-rule", rule_views(policy), columns, extra={"version": policy.version})
+
+
+def rule_views(policy: Policy) -> list[RuleView]:
+    """The rows of a policy, by rule."""
+    views = []
+    for rule, row in Index(policy).rows.items():
+        repeats = "; ".join(
+            f"{each.at_least} within {each.within_us // 3_600_000_000} h{f', same {each.same}' if each.same else ''}:"
+            f" {each.answer}"
+            for each in row.repeats
+        )
+        views.append(
+            RuleView(
+                rule=rule,
+                verdict=row.answer.verdict,
+                remedy=row.answer.remedy,
+                means=row.means,
+                repeats=repeats,
+                sources=row.sources,
+                because=row.because,
+            )
+        )
+    return views

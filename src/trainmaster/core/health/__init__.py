@@ -1,0 +1,1 @@
+"""Health: raw signals become evidence, evidence becomes findings, findings become one verdict per unit."""

@@ -1,0 +1,267 @@
+"""Outputs of `dcgmi`: health, diagnostics, NVLink states and counters, watched fields.
+
+A diagnostic has four ends, not two: it passes, fails, was not run, or could not be run. A GPU that is in use, or that
+waits for a reset, fails every test without being broken, so such a failure is `unknown` and never counts against the
+part. A failed check of the installation (persistence mode, permissions, libraries) is configuration.
+
+The watched Xid is a gauge that keeps its last value until the driver is loaded again: it says what was, not what is.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from trainmaster.core.health.capture import Block, Row
+from trainmaster.core.health.finding import Finding, worst
+from trainmaster.core.health.policy import Index
+from trainmaster.core.health.words import CONFIG, OK, RESET, SKIPPED, SUSPECT, TRIAGE, UNKNOWN, WATCH, Answer, Verdict
+
+_BUSY: Final = re.compile(r"busyorunavailable|unabletocreatecudacontext|deviceisinuse|isbeingusedby|couldnotbeacquired")
+_INSTALLATION: Final = re.compile(
+    r"persistence|environment|permissions|denylist|blacklist|library|libraries|graphics processes|fabric manager|numa",
+    re.IGNORECASE,
+)
+_CELL: Final = re.compile(r"\|([^|]*)\|([^|]*)\|")
+_RESULT: Final = re.compile(r"(Pass|Fail|Warn|Skip)(?: - |\s*-?\s*)(?:All|GPUs?: ([\d, ]+))?", re.IGNORECASE)
+_DMON: Final = re.compile(r"\s*GPU[ -]?(\d{1,3})\s+(\S+)")
+
+
+def read(block: Block, index: Index) -> list[Finding] | None:
+    """The findings of a block that is an output of dcgmi; None: it is none."""
+    text = block.text.lstrip()
+    if text.startswith("{"):
+        return _documents(block, index)
+    if re.search(r"^#?\s*(?:#?Entity|# ?Entity)\s+\S", text, re.MULTILINE):
+        return list(_watched(block, index))
+    if "gpuId " in text and re.search(r"^\s*(?:[UDX_] )+[UDX_]\s*$", text, re.MULTILINE):
+        return list(_link_states(block, [Row(row.number, row.text) for row in block.rows()]))
+    if re.search(r"\|\s*(?:Pass|Fail|Warn|Skip)\b", text):
+        return list(_diagnostic_table(block))
+    return None
+
+
+def _documents(block: Block, index: Index) -> list[Finding] | None:
+    """JSON, one document in all or one a line; each line of several is a capture of its own."""
+    rows = [row for row in block.rows() if row.text.strip()]
+    whole = _json(block.text)
+    if whole is not None or len(rows) == 1:
+        documents = [(whole, rows[0], block)]
+    else:
+        named = [
+            block._replace(section=f"{block.section} document {place}".strip()) for place in range(1, len(rows) + 1)
+        ]
+        documents = [(_json(row.text), row, part) for row, part in zip(rows, named, strict=True)]
+    findings: list[Finding] = []
+    for document, row, part in documents:
+        found = _document(part, document, row, index) if isinstance(document, dict) else None
+        if found is None and len(documents) == 1:
+            return None
+        findings += found or [part.found("host", UNKNOWN, "json", "no output of a known tool", rows=[row])]
+    return findings
+
+
+def _document(block: Block, document: dict[str, Any], row: Row, index: Index) -> list[Finding] | None:
+    if "DCGM GPU Diagnostic" in document or "DCGM Diagnostic" in document:
+        return list(_diagnostic(block, document, row))
+    if states := next((value for key, value in document.items() if key.startswith("dcgmi nvlink")), None):
+        return list(_link_states(block, [Row(row.number, str(line)) for line in states], row))
+    body, header = document.get("body"), " ".join(map(str, document.get("header") or []))
+    if not isinstance(body, dict):
+        return None
+    if "Error Counts" in header or any(re.fullmatch(r"Link \d+", str(key)) for key in body):
+        return [_link_errors(block, body, header, row, index)]
+    if "Overall Health" in body or "Health" in header:
+        return list(_health(block, body, row))
+    return None
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def _health(block: Block, body: dict[str, Any], row: Row) -> Iterator[Finding]:
+    """Healthy is one opinion among others; warnings and failures are about the entities that they name."""
+    for unit, word, said in _entities(body, "host"):
+        answer = {"healthy": OK, "warning": WATCH, "failure": TRIAGE, "fail": TRIAGE}.get(word.lower(), UNKNOWN)
+        summary = f"dcgmi health says {word}" + (f": {said}" if said else "")
+        next_ = ("another source: it has called GPUs healthy that need a reset",) if answer == OK else ()
+        yield block.found(unit, answer, "dcgm-health", summary, rows=[row], next=next_, confidence="medium")
+
+
+def _entities(tree: dict[str, Any], unit: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
+    """Unit, word and message; the overall word stands for the host unless an entity says worse."""
+    found: list[tuple[str, str, str]] = []
+    for key, value in tree.items():
+        if not isinstance(value, dict) or depth > 8:
+            continue
+        named = re.fullmatch(r"(?:GPU )?(?:ID: )?(\d{1,3})", str(key))
+        here = f"gpu {named.group(1)}" if named else unit
+        word = value.get("value")
+        said = word.lower() if isinstance(word, str) else ""
+        if said in ("warning", "failure", "fail") or (said == "healthy" and depth == 0):
+            found.append((here, str(word), str(key) if here == unit and key != "Overall Health" else ""))
+        children = value.get("children")
+        if isinstance(children, dict):
+            found += _entities(children, here, depth + 1)
+    named_ones = {unit for unit, _, _ in found if unit != "host"}
+    for each in found:
+        if depth or not (each[0] == "host" and each[1].lower() != "healthy" and named_ones):
+            yield each
+
+
+def _diagnostic(block: Block, document: dict[str, Any], row: Row) -> Iterator[Finding]:
+    top = document.get("DCGM GPU Diagnostic") or document.get("DCGM Diagnostic")
+    claims: dict[str, list[tuple[Answer, str]]] = {}
+    passed = 0
+    for category in _dicts(top, "test_categories"):
+        for test in _dicts(category, "tests"):
+            for result in [
+                *_dicts(test, "results"),
+                *([test["test_summary"]] if isinstance(test.get("test_summary"), dict) else []),
+            ]:
+                unit, answer, words = _result(str(category.get("category")), str(test.get("name")), result)
+                passed += answer == OK
+                if answer != OK:
+                    claims.setdefault(unit, []).append((answer, words))
+    for unit, its in claims.items():
+        answer = worst(answer for answer, _ in its)
+        summary = "; ".join(dict.fromkeys(words for _, words in its))
+        yield block.found(unit, answer, "dcgm-diag", summary, rows=[row], next=_after(answer), offence=answer == TRIAGE)
+    if not claims:
+        yield block.found(
+            "host", OK if passed else UNKNOWN, "dcgm-diag", f"{passed} checks of the diagnostic pass", rows=[row]
+        )
+
+
+def _result(category: str, name: str, result: dict[str, Any]) -> tuple[str, Answer, str]:
+    ids = result.get("gpu_ids", result.get("gpu_id", result.get("entity_id", "")))
+    unit = f"gpu {ids}" if re.fullmatch(r"\d{1,3}", str(ids)) else "host"
+    said = " ".join(str(part) for part in (result.get("warnings"), result.get("info")) if part)
+    return unit, _answer(str(result.get("status", "")), name, category, said), f"{name}: {result.get('status')}"
+
+
+def _answer(status: str, name: str, category: str, said: str) -> Answer:
+    word = status.strip().lower()
+    if word in ("pass", "passed"):
+        return OK
+    if word in ("skip", "skipped", "not run", "notrun"):
+        return SKIPPED
+    if _BUSY.search("".join(said.lower().split())):
+        return UNKNOWN
+    if word.startswith("warn"):
+        return WATCH
+    if word.startswith("fail"):
+        if re.search(r"row remap|page retirement", name, re.IGNORECASE):
+            return RESET
+        installed = category.lower() == "deployment" and "inforom" not in name.lower()
+        return CONFIG if installed or _INSTALLATION.search(name) else TRIAGE
+    return UNKNOWN
+
+
+def _after(answer: Answer) -> tuple[str, ...]:
+    if answer == UNKNOWN:
+        return ("processes on the GPU, and its recovery action; the same diagnostic after the drain",)
+    return ("the same diagnostic once more, on an empty host",) if answer.verdict is Verdict.BAD else ()
+
+
+def _diagnostic_table(block: Block) -> Iterator[Finding]:
+    """The table for people. Its cells are cut inside of words, so their text is compared without spaces."""
+    name, failed, said, proof = "", dict[str, list[str]](), "", list[Row]()
+    passed: dict[str, int] = {}
+    results: list[tuple[str, str, str]] = []
+    for row in block.rows():
+        cell = _CELL.search(row.text)
+        if cell is None:
+            continue
+        head, text = cell.group(1).strip(), cell.group(2)
+        found = _RESULT.match(text.strip())
+        name = head if head and found else name
+        if found is None:
+            said += text
+            if failed:
+                proof.append(row)
+            continue
+        for unit in [f"gpu {each.strip()}" for each in (found.group(2) or "").split(",") if each.strip()] or ["host"]:
+            results.append((unit, found.group(1), name))
+            if found.group(1).lower() == "pass":
+                passed[unit] = passed.get(unit, 0) + 1
+            else:
+                failed.setdefault(unit, []).append(name)
+                proof.append(row)
+    claims: dict[str, list[tuple[Answer, str]]] = {}
+    for unit, status, test in results:
+        answer = _answer(status, test, "", said)
+        if answer != OK:
+            claims.setdefault(unit, []).append((answer, f"{test}: {status}"))
+    for unit, its in claims.items():
+        answer = worst(each for each, _ in its)
+        words = "; ".join(dict.fromkeys(words for _, words in its))
+        if answer == UNKNOWN:
+            words += "; the GPU is in use or needs a reset, which says nothing about its parts"
+        yield block.found(unit, answer, "dcgm-diag", words, rows=proof, next=_after(answer), offence=answer == TRIAGE)
+    for unit, count in passed.items():
+        if unit not in claims and (unit != "host" or not claims):
+            yield block.found(unit, OK, "dcgm-diag", f"{count} tests of the diagnostic pass")
+
+
+def _link_errors(block: Block, body: dict[str, Any], header: str, row: Row, index: Index) -> Finding:
+    named = re.search(r"GPU (\d{1,3})", header)
+    unit = f"gpu {named.group(1)}" if named else "gpu"
+    errors: list[str] = []
+    most = 0
+    for link, content in body.items():
+        for counter, value in (content.get("children") or {}).items() if isinstance(content, dict) else ():
+            text = str(value.get("value", "")) if isinstance(value, dict) else ""
+            if text.isdigit() and int(text[:18]):
+                errors.append(f"{link} {counter} {text}")
+                most = max(most, int(text[:18]) if "CRC" in counter else 0)
+    answer = OK if not errors else SUSPECT if most > index.limits.crc_errors else WATCH
+    next_ = ("the same counters once more: a rate tells, a total does not",) if errors else ()
+    return block.found(unit, answer, "nvlink-errors", "; ".join(errors) or "no NVLink errors", rows=[row], next=next_)
+
+
+def _link_states(block: Block, rows: list[Row], whole: Row | None = None) -> Iterator[Finding]:
+    """U up, D down, X disabled. Disabled is somebody's decision; down is not."""
+    unit = ""
+    states: dict[str, list[str]] = {}
+    proof: dict[str, list[Row]] = {}
+    for row in rows:
+        if named := re.search(r"gpuId (\d{1,3})", row.text):
+            unit = f"gpu {named.group(1)}"
+        elif unit and re.fullmatch(r"\s*(?:[UDX_]\s+)*[UDX_]\s*", row.text):
+            states.setdefault(unit, []).extend(row.text.split())
+            proof.setdefault(unit, []).append(whole or row)
+    for each, its in states.items():
+        down = [str(link) for link, state in enumerate(its) if state == "D"]
+        off = its.count("X")
+        summary = f"NVLink {', '.join(down)} is down" if down else f"{its.count('U')} NVLinks are up"
+        next_ = (f"{off} links are disabled: compare with the inventory",) if off else ()
+        yield block.found(each, TRIAGE if down else OK, "nvlink-state", summary, rows=proof[each], next=next_)
+
+
+def _watched(block: Block, index: Index) -> Iterator[Finding]:
+    """`dcgmi dmon` of the field XIDER (230)."""
+    if not re.search(r"XIDER|XID", block.text):
+        return
+    for row in block.rows():
+        found = _DMON.match(row.text)
+        if found is None or not found.group(2).isdigit() or len(found.group(2)) > 5:
+            continue
+        code, unit = int(found.group(2)), f"gpu {found.group(1)}"
+        if code == 0:
+            continue
+        once = index.row(f"xid-{code}").answer
+        answer = once if once.verdict is Verdict.OK else WATCH
+        summary = f"the last Xid was {code}: {index.row(f'xid-{code}').means}; the gauge keeps it after it is over"
+        next_ = ("recovery action of the GPU; the kernel log for its time",)
+        yield block.found(unit, answer, f"xid-{code}", summary, rows=[row], next=next_, confidence="low")
+
+
+def _dicts(tree: Any, key: str) -> list[dict[str, Any]]:
+    found = tree.get(key) if isinstance(tree, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -1,0 +1,118 @@
+"""Histories of hosts in words: repeat offenders, parts that are due for return, places that make hosts fail.
+
+Single events say little here; what counts is what comes again, on the same host, the same part, the same place of the
+rack. A second fault of the same part is an RMA. A host that was returned and had to be drained again is held until
+somebody has found the cause. If the worst hosts of several racks stand in the same place, the place is the suspect.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from trainmaster.core.health.capture import Block, Row
+from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.words import REBOOT, RMA, SUSPECT, TRIAGE, WATCH
+
+_COUNT: Final = re.compile(
+    r"(\d{1,6}) (?:unexpected |unplanned )?(?:recover\w+|reboots?|crash\w*|failures?)", re.IGNORECASE
+)
+_FAULT: Final = re.compile(r"\bfaults?\b.*\breported\b|\breported\b.*\bfaults?\b|\bGPU fault\b", re.IGNORECASE)
+_BACK: Final = re.compile(r"\breturned\b|\bresumed?\b|\bback (?:in|to) production", re.IGNORECASE)
+_DRAINED: Final = re.compile(r"\bdrained\b", re.IGNORECASE)
+_PARTIAL: Final = re.compile(r"(\d{1,2}) of (\d{1,2}) GPUs|(\d{1,2}) of (\d{1,2})\b", re.IGNORECASE)
+_REPLACED: Final = re.compile(r"\breplaced\b|\bswapped\b", re.IGNORECASE)
+_PLACE: Final = re.compile(r"r(\d{1,4})n(\d{1,4})")
+
+Events = list[tuple[Row, str]]
+
+
+def history(block: Block, rows: Sequence[tuple[Row, dict[str, str]]]) -> list[Finding]:
+    """Findings of a table with time, node and event; a column `case` parts it into sections."""
+    cases: dict[str, list[tuple[Row, str, str, str]]] = {}
+    for row, cells in rows:
+        cases.setdefault(cells.get("case", ""), []).append((row, cells["node"], cells["event"], cells["time"]))
+    findings: list[Finding] = []
+    for case, events in cases.items():
+        part = block._replace(section=f"{block.section} case {case}".strip()) if case else block
+        findings += _counts(part, [(row, node, event) for row, node, event, _ in events])
+        hosts: dict[str, list[tuple[str, int, Row, str]]] = {}
+        for place, (row, node, event, time) in enumerate(events):
+            if re.fullmatch(r"[\w.-]+", node):
+                hosts.setdefault(node, []).append((time, place, row, event))
+        for host, its in hosts.items():
+            findings += _host(part, host, [(row, event) for _, _, row, event in sorted(its, key=lambda each: each[:2])])
+    return findings
+
+
+def _counts(block: Block, events: Sequence[tuple[Row, str, str]]) -> Iterator[Finding]:
+    """Hosts by how often they failed: a place that the worst three share is worth more than each of them."""
+    counted = []
+    for row, node, event in events:
+        found = _COUNT.match(event.strip())
+        place = _PLACE.fullmatch(node)
+        if found:
+            counted.append((int(found.group(1)), node, int(place.group(2)) if place else -1, row))
+    counted.sort(key=lambda each: (-each[0], each[1]))
+    worst = counted[:3]
+    if len(worst) < 3:
+        return
+    slots = [slot for _, _, slot, _ in worst]
+    racks = {node.partition("n")[0] for _, node, _, _ in worst}
+    rows = [row for *_, row in worst]
+    hosts = ", ".join(f"{node} ({count})" for count, node, _, _ in worst)
+    if min(slots) >= 0 and max(slots) - min(slots) <= 1 and len(racks) > 1:
+        unit = f"rack position n{min(slots)}" + (f"-n{max(slots)}" if max(slots) > min(slots) else "")
+        next_ = ("cooling, power and cabling at this height of the racks",)
+        yield block.found(
+            unit, TRIAGE, "rack-position", f"the three worst hosts share it: {hosts}", rows=rows, next=next_
+        )
+        return
+    for count, node, _, row in worst:
+        rest = [other for other, name, _, _ in counted if name != node]
+        if rest and count >= 3 * max(1, sorted(rest)[len(rest) // 2]):
+            words = f"{count} failures, three times what is usual here"
+            yield block.found(f"host {node}", TRIAGE, "repeat-offender", words, rows=[row], host=node)
+
+
+def _host(block: Block, host: str, events: Events) -> Iterator[Finding]:
+    unit = f"host {host}"
+    faults = [row for row, event in events if _FAULT.search(event)]
+    again = [row for row, event in events if _BACK.search(event) and _DRAINED.search(event)]
+    closed = [row for row, event in events if _REPLACED.search(event)]
+    if len(faults) >= 2:
+        summary = f"the same fault was reported {len(faults)} times: the part was due for return at the second"
+        next_ = (f"closed by: {closed[-1].text.strip()}",) if closed else ("serial number of the part",)
+        yield block.found(unit, RMA, "repeat-offender", summary, rows=[*faults, *closed], next=next_, host=host)
+    elif faults:
+        yield block.found(unit, SUSPECT, "repeat-offender", "one fault was reported", rows=faults, host=host)
+    if len(again) >= 2:
+        summary = (
+            f"returned and drained again {len(again)} times: held until a person releases it; bulk commands skip it"
+        )
+        yield block.found(unit, TRIAGE, "repeat-offender", summary, rows=again, host=host)
+    elif again:
+        yield block.found(unit, WATCH, "repeat-offender", "returned, and drained again", rows=again, host=host)
+    yield from _partial(block, host, events)
+
+
+def _partial(block: Block, host: str, events: Events) -> Iterator[Finding]:
+    """Boots after which GPUs were missing; the last one counts."""
+    seen = []
+    for row, event in events:
+        found = _PARTIAL.search(event)
+        if found:
+            have, want = (int(part) for part in found.groups() if part is not None)
+            seen.append((row, have, want))
+    short = [each for each in seen if each[1] < each[2]]
+    if not short:
+        return
+    _, have, want = seen[-1]
+    rows = [row for row, _, _ in seen]
+    next_ = ("compare the inventory with what is there before the host returns",)
+    if have < want:
+        yield block.found(
+            f"host {host}", REBOOT, "gpu-missing", f"{have} of {want} GPUs", rows=rows, next=next_, host=host
+        )
+    else:
+        words = f"it came back with {short[0][1]} of {want} GPUs once, and with all after another boot"
+        yield block.found(f"host {host}", SUSPECT, "gpu-missing", words, rows=rows, next=next_, host=host)

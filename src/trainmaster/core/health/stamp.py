@@ -1,0 +1,147 @@
+"""The head of a log line: when, on which clock, on which host, and where the message begins.
+
+Kernel messages reach people through many hands (`dmesg` with and without readable times, journal, syslog, `/dev/kmsg`,
+a paste without anything), each with a head of its own, sometimes two in a row. One pattern takes all of them off. Times
+become microseconds on one of two clocks, since the boot or since 1970, which are never compared with each other. A
+syslog line has no year: a month that falls far behind the line before belongs to the next year, so that December and
+January stay in order, and no age is ever taken from it.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from trainmaster.core.base.time import SECOND
+
+_MONTHS: Final = {
+    "Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10,
+    "Nov": 11, "Dec": 12,
+}  # fmt: skip
+_HALF_A_YEAR: Final = 183 * 86_400 * SECOND
+
+_HEAD: Final = re.compile(
+    r"(?:<\d{1,3}>)?(?:(?:kern|user|daemon|syslog)\s*:\s*\w+\s*:\s*)?"
+    r"(?:\[\s*(?P<boot>\d{1,12}(?:\.\d{1,9})?)\]\s?"
+    r"|\[[A-Z][a-z]{2} (?P<cmonth>[A-Z][a-z]{2})\s+(?P<cday>\d{1,2}) (?P<ctime>[\d:]{8}) (?P<cyear>\d{4})\]\s?"
+    r"|\[\s*[+<]\s*\d+\.\d+>?\]\s?"
+    r"|(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?\s"
+    r"|(?P<smonth>[A-Z][a-z]{2})\s+(?P<sday>\d{1,2}) (?P<stime>\d\d:\d\d:\d\d)(?:\.\d+)? "
+    r"|\d+,\d+,(?P<kmsg>\d{1,18}),[^;]{0,40};)?"
+    r"(?:(?:(?P<host>[A-Za-z0-9][\w.-]{0,252}) )?(?P<tag>[A-Za-z][\w./@-]{0,80})(?:\[\d+\])?: )?"
+    r"(?:\[\s*(?P<inner>\d{1,12}\.\d{1,9})\]\s?)?"
+)
+
+
+class Stamp(NamedTuple):
+    """What the head of a line says."""
+
+    at_us: int | None
+    clock: str
+    """`boot`, `wall`, or nothing where there is no time."""
+    host: str
+    """Empty: the line names none."""
+    length: int
+    """Characters of the head; the tag of a daemon is left in the message."""
+
+
+def days_of(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 to a day of the Gregorian calendar."""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+class Stamps:
+    """Reads heads of one capture, in order; remembers what the last line said about the year."""
+
+    def __init__(self) -> None:
+        self._days: dict[tuple[str, str, str], int] = {}
+        self._bracketed: dict[str, tuple[int, str]] = {}
+        self._year = 1972
+        """A leap year, for lines without one: 29 February exists in it."""
+        self._last_us = 0
+
+    def read(self, line: str) -> Stamp:
+        """The head of a line. Bracketed times, which kernel logs have most, are read without the pattern."""
+        if line[:1] == "[":
+            end = line.find("]", 1, 40)
+            text = line[1:end]
+            at = self._bracketed.get(text)
+            if at is None and end > 0:
+                plain = text.strip()
+                if plain.replace(".", "", 1).isdigit() and len(plain) < 24:
+                    at = (_fraction(plain), "boot")
+                    if len(self._bracketed) > 10_000:
+                        self._bracketed.clear()
+                    self._bracketed[text] = at
+            if at is not None and "kernel: " not in line[end : end + 80]:
+                return Stamp(at[0], at[1], "", end + 2 if line[end + 1 : end + 2] == " " else end + 1)
+        stamp = self._any(line)
+        if line[:1] == "[" and stamp.at_us is not None and stamp.clock == "wall":
+            self._bracketed[line[1 : line.find("]", 1, 40)]] = (stamp.at_us, "wall")
+        return stamp
+
+    def _any(self, line: str) -> Stamp:
+        found = _HEAD.match(line)
+        assert found is not None, line[:80]
+        boot, cmonth, date, smonth, kmsg, inner, host, tag = found.group(
+            "boot", "cmonth", "date", "smonth", "kmsg", "inner", "host", "tag"
+        )
+        at, clock = None, ""
+        if boot is not None:
+            at, clock = _fraction(boot), "boot"
+        elif cmonth is not None:
+            at, clock = self._wall(found["cyear"], cmonth, found["cday"], found["ctime"]), "wall"
+        elif date is not None:
+            year, month, day = date.split("-")
+            at, clock = self._wall(year, month, day, found["time"]), "wall"
+            if at is not None:
+                at += int((found["part"] or "0").ljust(6, "0")[:6]) - _zone(found["zone"])
+        elif smonth is not None:
+            at, clock = self._yearless(smonth, found["sday"], found["stime"]), "wall"
+        elif kmsg is not None:
+            at, clock = int(kmsg), "boot"
+        elif inner is not None:
+            at, clock = _fraction(inner), "boot"
+        length = found.end()
+        if tag is not None and tag != "kernel":
+            length = found.start("tag")
+        return Stamp(at, clock if at is not None else "", host or "", length)
+
+    def _wall(self, year: str, month: str, day: str, time: str) -> int | None:
+        key = (year, month, day)
+        days = self._days.get(key)
+        if days is None:
+            number = _MONTHS.get(month) or (int(month) if month.isdigit() else 0)
+            if not 1 <= number <= 12 or not 1 <= int(day) <= 31:
+                return None
+            days = self._days[key] = days_of(int(year), number, int(day))
+        return days * 86_400 * SECOND + _clock(time)
+
+    def _yearless(self, month: str, day: str, time: str) -> int | None:
+        at = self._wall(str(self._year), month, day, time)
+        if at is not None and at < self._last_us - _HALF_A_YEAR:
+            self._year += 1
+            at = self._wall(str(self._year), month, day, time)
+        if at is not None:
+            self._last_us = at
+        return at
+
+
+def _fraction(text: str) -> int:
+    whole, _, part = text.partition(".")
+    return int(whole) * SECOND + int(part.ljust(6, "0")[:6])
+
+
+def _clock(text: str) -> int:
+    hours, minutes, seconds = text[:2], text[3:5], text[6:8]
+    if not (hours + minutes + seconds).isdigit():
+        return 0
+    return (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * SECOND
+
+
+def _zone(text: str | None) -> int:
+    if text is None or text == "Z":
+        return 0
+    minutes = int(text[1:3]) * 60 + int(text[-2:])
+    return (minutes if text[0] == "+" else -minutes) * 60 * SECOND
