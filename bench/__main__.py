@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-BENCHES = ("cli", "engine", "log", "planner", "recovery", "twin")
+BENCHES = ("cli", "engine", "health", "log", "planner", "recovery", "twin")
 
 
 def main() -> int:

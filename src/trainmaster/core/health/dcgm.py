@@ -120,10 +120,8 @@ def _diagnostic(block: Block, document: dict[str, Any], row: Row) -> Iterator[Fi
     passed = 0
     for category in _dicts(top, "test_categories"):
         for test in _dicts(category, "tests"):
-            for result in [
-                *_dicts(test, "results"),
-                *([test["test_summary"]] if isinstance(test.get("test_summary"), dict) else []),
-            ]:
+            summary = test.get("test_summary")
+            for result in _dicts(test, "results") or ([summary] if isinstance(summary, dict) else []):
                 unit, answer, words = _result(str(category.get("category")), str(test.get("name")), result)
                 passed += answer == OK
                 if answer != OK:

@@ -38,9 +38,9 @@ class Draft:
 
     def echoes(self, cause: "Draft") -> None:
         """Makes this an echo. An echo of itself (the same unit) only loses its own demand."""
-        if self.echo_of or cause is self or cause.echo_of:
+        if self.echo_of or cause is self:
             return
-        self.echo_of = cause.unit
+        self.echo_of = cause.echo_of or cause.unit
         if self.part != cause.unit and self.part not in cause.cause_of:
             cause.cause_of.append(self.part)
         if self.answer.verdict in (Verdict.BAD, Verdict.UNKNOWN, Verdict.WATCH):

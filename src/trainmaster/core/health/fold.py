@@ -9,6 +9,7 @@ means something else than what comes everywhere.
 800,000 copies of a line therefore cost what their parsing costs and the memory of a dozen.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from trainmaster.core.health.stamp import Stamp
@@ -51,6 +52,13 @@ class Bursts:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.last: int | None = None
+
+    @classmethod
+    def of(cls, several: Iterable["Bursts"]) -> "Bursts":
+        """All bursts of several folds."""
+        merged = cls()
+        merged.starts = sorted(start for each in several for start in each.starts)
+        return merged
 
     def add(self, at_us: int | None, gap_us: int) -> None:
         """Lines without times are one burst."""

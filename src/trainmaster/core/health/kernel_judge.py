@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from trainmaster.core.health.draft import Draft
 from trainmaster.core.health.finding import Finding
-from trainmaster.core.health.fold import Fold
+from trainmaster.core.health.fold import Bursts, Fold
 from trainmaster.core.health.policy import Code, Index, Repeat, Row, Text
 from trainmaster.core.health.relate import relate
 from trainmaster.core.health.words import APP, REBOOT, WATCH, Remedy, Verdict
@@ -21,10 +21,10 @@ _JOB_XIDS = frozenset({"xid-43"})
 _SEVERITY = {"fatal": "fatal", "non-fatal": "non-fatal"}
 
 
-def judge(folds: Sequence[Fold], index: Index, file: str = "", section: str = "") -> list[Finding]:
-    """The findings of one log."""
+def judge(folds: Sequence[Fold], index: Index, file: str = "", section: str = "", boots: int = 0) -> list[Finding]:
+    """The findings of one log, which has seen so many boots."""
     drafts = [draft for fold in folds if (draft := _alone(fold, folds, index)) is not None]
-    drafts = relate(drafts, folds, index)
+    drafts = relate(drafts, folds, index, boots)
     return [draft.finding(file, section) for draft in drafts]
 
 
@@ -82,7 +82,12 @@ def _seen(fold: Fold, folds: Sequence[Fold], repeat: Repeat, index: Index) -> in
         details = [fold, *(each for each in folds if _details(each, fold))]
         parts = [its for each in details for part, its in each.parts.items() if part[0] == repeat.same]
         return max((its.most_within(repeat.within_us, 0) for its in parts), default=0)
-    return fold.bursts.most_within(repeat.within_us, limits.incident_us)
+    boots = [each for each in folds if (each.rule, each.unit, each.host) == (fold.rule, fold.unit, fold.host)]
+    if len(boots) == 1 or any(each.variant != fold.variant for each in boots):
+        return fold.bursts.most_within(repeat.within_us, limits.incident_us)
+    if all(each.first.stamp.clock == "wall" for each in boots):
+        return Bursts.of(each.bursts for each in boots).most_within(repeat.within_us, limits.incident_us)
+    return len(boots)  # the clock of the boot begins anew: what is seen in each of them is an incident of each
 
 
 def _details(each: Fold, fold: Fold) -> bool:

@@ -27,6 +27,8 @@ _OWN: Final = (_XID, _SXID, _LOST_GPU, _BOOT)
 _LONGEST: Final = 4_000
 """Characters of a line that are looked at. Lines of the kernel end at about a thousand."""
 _SAMPLE: Final = 400
+_REMEMBERED: Final = 4096
+"""Messages whose signals are kept for their next copy."""
 
 
 class Scan(NamedTuple):
@@ -34,8 +36,6 @@ class Scan(NamedTuple):
 
     folds: list[Fold]
     lines: int
-    headed: float
-    """Share of the lines that begin as log lines do, from a sample."""
     boots: int
 
 
@@ -44,7 +44,7 @@ def scan(text: str, first_line: int, index: Index) -> Scan:
     reader = _Reader(text, first_line, index)
     reader.read()
     lines = text.count("\n") + (not text.endswith("\n"))
-    return Scan(list(reader.folder.folds.values()), lines, _headed(text), reader.boot)
+    return Scan(list(reader.folder.folds.values()), lines, reader.boot)
 
 
 class _Reader:
@@ -56,6 +56,7 @@ class _Reader:
         self.stamps = Stamps()
         self.boot = 0
         self._lost: str = ""
+        self._known: dict[str, list[Signal]] = {}
         self._stamp = Stamp(None, "", "", 0)
 
     def read(self) -> None:
@@ -87,26 +88,43 @@ class _Reader:
         if _BOOT in literals and body.startswith(_BOOT):
             self.boot += 1
         line = Line(self.number, text, stamp, self.boot)
+        for signal in self._known.get(body) or self._signals(literals, body, end):
+            self.folder.add(signal, line)
+
+    def _signals(self, literals: list[str], body: str, end: int) -> list[Signal]:
+        """What a message says. Remembered for its next copy, unless it depends on what stands around it."""
+        signals: list[Signal] = []
+        alone = True
         for literal in literals:
             if literal == _XID:
-                for signal in xid_signals(body, self.index):
-                    self.folder.add(signal, line)
+                signals += xid_signals(body, self.index)
             elif literal == _SXID:
-                self._add(sxid_signal(body), line)
+                switch = sxid_signal(body)
+                signals += [switch] if switch else []
             elif literal == _LOST_GPU:
-                self._lost = body.partition(_LOST_GPU)[2].split(" ", 1)[0]
+                self._lost, alone = body.partition(_LOST_GPU)[2].split(" ", 1)[0], False
             elif literal != _BOOT:
-                self._texts(literal, body, line, end)
+                found, by_itself = self._text(literal, body, end)
+                signals += [found] if found else []
+                alone = alone and by_itself
+        if alone and signals:
+            if len(self._known) > _REMEMBERED:
+                self._known.clear()
+            self._known[body] = signals
+        return signals
 
-    def _texts(self, literal: str, body: str, line: Line, end: int) -> None:
+    def _text(self, literal: str, body: str, end: int) -> tuple[Signal | None, bool]:
+        """The signal of the first row that fits, and whether the message alone decided."""
+        alone = True
         for row, pattern, then in self.index.literals.get(literal, ()):
+            alone = alone and then is None
             found = pattern.search(body)
             if found and (then is None or then.search(self._after(end, row.contains))):
-                self._add(_signal(row, found.groupdict()), line)
-                return
+                return _signal(row, found.groupdict()), alone
         if literal == _LOST and self._lost and "NVRM" in body:
-            self._add(Signal("xid-79", gpu(self._lost)), line)
-            self._lost = ""
+            lost, self._lost = self._lost, ""
+            return Signal("xid-79", gpu(lost)), False
+        return None, alone and literal != _LOST
 
     def _after(self, end: int, literal: str) -> str:
         """The lines that follow, up to the next report of the same kind."""
@@ -119,10 +137,6 @@ class _Reader:
         following = self.text[end : min(stop, end + 20_000)]
         again = following.find(literal)
         return following if again < 0 else following[:again]
-
-    def _add(self, signal: Signal | None, line: Line) -> None:
-        if signal is not None:
-            self.folder.add(signal, line)
 
 
 def _signal(row: Text, groups: dict[str, str | None]) -> Signal:
@@ -144,10 +158,10 @@ def _signal(row: Text, groups: dict[str, str | None]) -> Signal:
     )
 
 
-def _headed(text: str) -> float:
-    """Share of lines with a stamp, among the first and some of the later ones."""
+def headed(text: str) -> float:
+    """Share of the lines that begin as log lines do, among the first of them."""
     stamps = Stamps()
     lines = text[: _SAMPLE * 200].split("\n")[:_SAMPLE]
     lines = [line for line in lines if line.strip()]
-    headed = sum(stamps.read(line[:200]).length > 0 for line in lines)
-    return headed / len(lines) if lines else 0.0
+    found = sum(stamps.read(line[:200]).length > 0 for line in lines)
+    return found / len(lines) if lines else 0.0

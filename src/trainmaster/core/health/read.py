@@ -9,11 +9,13 @@ can read has not shown that a host is healthy. Beside outputs that were read, on
 import re
 from typing import Final
 
+import msgspec
+
 from trainmaster.core.health import dcgm, pci_list, ports, slurm, smi, tables
 from trainmaster.core.health.capture import Block, Row, blocks
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.kernel_judge import judge
-from trainmaster.core.health.kernel_log import scan
+from trainmaster.core.health.kernel_log import headed, scan
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN
 
@@ -45,20 +47,50 @@ def read(file: str, text: str, index: Index) -> list[Finding]:
 
 def _block(block: Block, index: Index) -> list[Finding] | None:
     """The findings of one output; None: nobody knows its form."""
+    if _is_journal(block.text) or headed(block.text) >= _LOG_SHARE:
+        return _log(block, index)
     for found in (
         smi.read(block, index), tables.read(block, index), dcgm.read(block, index), ports.read(block),
         pci_list.read(block),
     ):  # fmt: skip
         if found:
             return found
-    seen = scan(block.text, block.first, index)
-    found = judge(seen.folds, index, block.file, block.section)
-    found += slurm.read(block) or []
-    if not found and seen.headed >= _LOG_SHARE:
+    logged = _log(block, index) or []
+    return [*logged, *(slurm.read(block) or [])] or None
+
+
+def _log(block: Block, index: Index) -> list[Finding] | None:
+    seen = scan(_journal(block.text), block.first, index)
+    found = judge(seen.folds, index, block.file, block.section, seen.boots)
+    if not found and headed(block.text) >= _LOG_SHARE:
         summary = f"no line of {seen.lines} tells of a fault"
         next_ = ("what this log does not hold: state of the GPUs, links and counters",)
         return [block.found("host", OK, "log", summary, next=next_, confidence="medium")]
     return found or None
+
+
+def _is_journal(text: str) -> bool:
+    return text.lstrip()[:1] == "{" and '"MESSAGE"' in text[:10_000]
+
+
+def _journal(text: str) -> str:
+    """Lines of `journalctl -o json` as syslog has them, one for one."""
+    if not _is_journal(text):
+        return text
+    lines = []
+    for line in text.split("\n"):
+        try:
+            entry = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("MESSAGE"), str):
+            lines.append("")
+            continue
+        at = str(entry.get("__MONOTONIC_TIMESTAMP", ""))
+        stamp = f"[{int(at) // 1_000_000}.{int(at) % 1_000_000:06}] " if at.isdigit() and len(at) < 17 else ""
+        tag = f"{entry.get('_HOSTNAME', '')} {entry.get('SYSLOG_IDENTIFIER') or 'kernel'}: ".lstrip()
+        lines.append(f"{stamp}{tag}{entry['MESSAGE']}".replace("\n", " "))
+    return "\n".join(lines)
 
 
 def _plain(text: str) -> str:

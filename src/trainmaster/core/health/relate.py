@@ -26,7 +26,7 @@ _ROOTS = ("xid-149", "xid-150", "xid-148", "xid-144", "xid-74", "xid-147", "xid-
 _OF_THE_BOOT = frozenset({Remedy.RESET_GPU, Remedy.RESET_GPU_LATER, Remedy.REBOOT})
 
 
-def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index) -> list[Draft]:
+def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: int) -> list[Draft]:
     """The drafts, related; implied ones added."""
     drafts = [*drafts, *_implied(drafts, folds, index)]
     _join(drafts, index)
@@ -37,7 +37,7 @@ def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index) -> list[Dra
     _together(drafts)
     drafts = [*drafts, *_far_ends(drafts)]
     _app_caused(drafts, index)
-    _cleared(drafts, folds, index)
+    _cleared(drafts, folds, index, boots)
     return drafts
 
 
@@ -161,7 +161,9 @@ def _patience(draft: Draft, index: Index) -> int:
 
 
 def _same_card(draft: Draft, cause: Draft) -> bool:
-    """Functions of a card belong to its GPU, and to no other."""
+    """Functions of a card belong to its GPU, name spaces to their controller, and to no other."""
+    if draft.unit.startswith("disk ") and cause.unit.startswith("disk "):
+        return draft.unit.startswith(cause.unit)
     if not draft.unit.startswith("pcie "):
         return True
     return draft.unit.removeprefix("pcie ").startswith(cause.part.removeprefix("gpu ") + ".")
@@ -275,20 +277,20 @@ def _app_caused(drafts: Sequence[Draft], index: Index) -> None:
                     other.cause_of.append(draft.part)
 
 
-def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index) -> None:
-    boots = {fold.host: max(each.boot for each in folds if each.host == fold.host) for fold in folds}
-    newest = max((fold.boot for fold in folds), default=0)
+def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots: int) -> None:
     for draft in drafts:
         if draft.fold is None or (
             draft.answer.verdict is not Verdict.BAD and draft.answer.verdict is not Verdict.WATCH
         ):
             continue
+        if draft.answer.rank > index.row(draft.rule).answer.rank and draft.answer.remedy not in _OF_THE_BOOT:
+            continue  # what comes again and again is not over when it is over once more
         by = next((fold for fold in folds if _ends(fold, draft, index)), None)
         if by is not None:
             draft.answer = WATCH if by.rule == "xid-154" else index.row(by.rule).answer
             draft.summary += "; it is over"
             draft.more += by.proof()
-        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < max(newest, boots.get(draft.host, 0)):
+        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < boots:
             draft.answer, draft.summary = WATCH, f"{draft.summary}; the host was booted since"
             draft.next = ("whether the unit is there and works after the boot",)
 

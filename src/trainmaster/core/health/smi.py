@@ -194,7 +194,7 @@ def _text(block: Block) -> Iterator[Gpu]:
     stack: list[tuple[int, str]] = []
     for row in block.rows():
         if named := _GPU_LINE.fullmatch(row.text):
-            if state.leaves or state.unit != "gpu":
+            if state.unit != "gpu":  # what stands before the first GPU is about the host
                 yield state
             state, stack = Gpu(gpu(named.group(1)), []), []
             continue

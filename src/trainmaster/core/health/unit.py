@@ -7,12 +7,14 @@ Network cards keep the function, since each is a port. Where a source knows only
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _PCI: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{2})(?:\.([0-9a-f]))?", re.IGNORECASE)
 _PARTITION: Final = re.compile(r"(nvme\d+n\d+|mmcblk\d+)p\d+|([hsv]d[a-z]+)\d+")
 
 
+@lru_cache(maxsize=4096)
 def slot(address: str) -> str:
     """`00000000:1A:00.0` and `1a:00` as `0000:1a:00`; what is no PCI address stays as it is."""
     found = _PCI.fullmatch(address.strip(" :"))
@@ -22,6 +24,7 @@ def slot(address: str) -> str:
     return f"{(domain or '0')[-4:].rjust(4, '0')}:{bus.rjust(2, '0')}:{device}".lower()
 
 
+@lru_cache(maxsize=4096)
 def function(address: str) -> str:
     """The same with its function, if it has one."""
     found = _PCI.fullmatch(address.strip(" :"))

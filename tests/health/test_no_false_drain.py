@@ -1,0 +1,131 @@
+"""What is no fault of a host takes none out: faults of applications, healthy captures, decisions of people, noise."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.health.judging import index, judged
+from tests.health.mutate import NOISE
+from trainmaster.core.health.read import read
+from trainmaster.core.health.words import Verdict
+
+CASES = Path(__file__).parent / "cases"
+XID = "NVRM: Xid (PCI:0000:5e:00): "
+SMI = (
+    '<nvidia_smi_log><gpu id="00000000:07:00.0"><gpu_recovery_action>None</gpu_recovery_action>'
+    "{}</gpu></nvidia_smi_log>"
+)
+APPLICATION = {
+    "one illegal access": [
+        "[10.1] "
+        + XID
+        + "13, pid=7, name=python, Graphics SM Warp Exception on (GPC 1, TPC 2, SM 0): Out Of Range Address"
+    ],
+    "page fault": ["[10.1] " + XID + "31, pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"],
+    "channel reset": ["[10.1] " + XID + "43, pid=7, name=python, Ch 00000008"],
+    "clean-up": [f"[{10 + at}.1] {XID}45, pid={at}, name=python, Ch 0000000{at}" for at in range(9)],
+    "clean-up, days apart": [f"[{at * 90_000}.1] {XID}45, pid={at}, name=python, Ch 00000001" for at in range(9)],
+    "contained": [
+        f"[10.{at}] {XID}94, pid={at}, name=python, Contained: SM (0x1). RST: No, D-RST: No" for at in range(9)
+    ],
+    "segfault": ["python[77]: segfault at 7f79 ip 00007f7c sp 00007f7c error 4 in libnccl.so.2[7f7c+d3d3000]"],
+    "memory used up": ["[1.2] Out of memory: Killed process 77 (python) total-vm:1kB"],
+    "all of it, on eight GPUs": [
+        f"[{at}.5] NVRM: Xid (PCI:0000:{at:02x}:00): {code}, pid={at}, name=python, Ch 00000001"
+        for at in range(16, 24)
+        for code in (31, 43, 45)
+    ],
+}
+HARMLESS = {
+    "corrected PCIe error": "[1.0] pcieport 0000:00:03.1: AER: Corrected error received: 0000:00:00.0",
+    "recovered": "[1.0] pcieport 0000:00:03.1: AER: device recovery successful",
+    "floppy": "[1.0] print_req_error: I/O error, dev fd0, sector 0",
+    "disc": "[1.0] blk_update_request: I/O error, dev sr0, sector 0 op 0x0:(READ)",
+    "corrected memory": "[1.0] EDAC MC0: 1 CE memory read error on CPU_SrcID#0_DIMM#0 (channel:1 slot:0 page:0x1)",
+    "link down": "[1.0] mlx5_core 0000:ab:00.0 ens5: Link down",
+    "non-fatal switch": "[1.0] nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress",
+    "one clean-up": "[1.0] " + XID + "45, pid=7, name=python, Ch 00000001",
+    "new code": "[1.0] " + XID + "999, pid=7, name=python, something new",
+    "truncated": "[1.0] " + XID + "1",
+    "after a boot": f"[1.0] {XID}79, GPU has fallen off the bus.\n[0.000000] Linux version 6.8.0 (builder)",
+    "answered": f"[1.0] {XID}154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+    "disabled port": "CA 'mlx5_8'\n    Port 1:\n        State: Down\n        Physical state: Disabled\n",
+    "no IP on InfiniBand": "mlx5_0   port  1  ==>  ibp26s0        (Down)\n",
+    "disabled NVLinks": '{"dcgmi nvlink -s": ["gpuId 0:", "U U X X"]}',
+    "power cap": SMI.format(
+        "<clocks_event_reasons><clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>"
+        "</clocks_event_reasons>"
+    ),
+    "history": SMI.format(
+        "<ecc_errors><volatile><dram_uncorrectable>0</dram_uncorrectable></volatile>"
+        "<aggregate><dram_uncorrectable>71</dram_uncorrectable></aggregate></ecc_errors>"
+    ),
+    "planned": "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\ngpu    up 14-00:00:0      5  maint g[003,005]\n",
+    "busy": '{"DCGM GPU Diagnostic": {"test_categories": [{"category": "Hardware", "tests": [{'
+    '"name": "GPU Memory", "results": [{"status": "Fail",'
+    ' "warnings": "CUDA-capable device(s) is/are busy or unavailable"}]}]}]}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APPLICATION)
+def test_an_application_fault_is_no_host_fault(name: str) -> None:
+    """1. A job fails by its own fault. 2. The host is ok, whatever happens to the job."""
+    found = judged("\n".join(APPLICATION[name]) + "\n")
+    assert found.verdict is Verdict.OK, found.findings
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_harmless(name: str) -> None:
+    """1. Something is worth a look at most, or cannot be told. 2. Nothing is bad."""
+    assert judged(HARMLESS[name]).verdict is not Verdict.BAD
+
+
+def test_the_same_engine_again_is_worth_a_diagnosis() -> None:
+    """1. Xid 13 on one engine in three jobs, and once on another GPU. 2. Only the first GPU is a suspect."""
+    lines = [
+        f"[{at}] NVRM: Xid (PCI:0000:{bus}:00): 13, pid=770, name=python3, SM Warp Exception on {engine}: Out"
+        for at, bus, engine in (
+            (1000, "3b", "(GPC 2, TPC 3, SM 0)"), (9000, "3b", "(GPC 2, TPC 3, SM 1)"),
+            (20_000, "3b", "(GPC 2, TPC 3, SM 0)"),
+            (21_000, "86", "(GPC 5, TPC 1, SM 1)"),
+        )
+    ]  # fmt: skip
+    units = {each.unit: str(each.answer) for each in judged("\n".join(lines)).findings}
+    assert units == {"gpu 0000:3b:00": "watch, diagnose", "job": "ok, restart-app"}
+
+
+def test_a_thousand_lines_of_noise() -> None:
+    """1. A log of lines that speak of the same things as faults do. 2. It is ok, since it has the form of a log."""
+    chance = random.Random(4)
+    lines = [f"[{at}.{chance.randrange(10**6):06}] {chance.choice(NOISE)}" for at in range(1000)]
+    found = judged("\n".join(lines))
+    assert found.verdict is Verdict.OK
+    assert [each.rule for each in found.findings] == ["log"]
+
+
+FRAGMENTS = st.sampled_from(
+    sorted({line for path in CASES.iterdir() for line in path.read_text("utf-8").split("\n") if line.strip()})
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=400))
+def test_garbage_is_unknown_or_quiet(text: str) -> None:
+    """1. Any text. 2. No crash, at least one finding, and nothing is bad."""
+    findings = read("file", text, index())
+    assert findings
+    assert all(each.verdict is not Verdict.BAD for each in findings)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(FRAGMENTS, st.integers(0, 400), st.text(max_size=8)), max_size=12))
+def test_lines_cut_and_mixed_crash_nothing(parts: list[tuple[str, int, str]]) -> None:
+    """1. Lines of real captures, cut anywhere, with anything behind. 2. No crash; a claim names its unit and lines."""
+    text = "\n".join(line[:length] + tail for line, length, tail in parts)
+    for each in read("file", text, index()):
+        assert each.unit
+        assert all(number <= text.count("\n") + 1 for number in each.lines)
+        assert not each.echo_of or each.verdict in (Verdict.OK, Verdict.WATCH)
