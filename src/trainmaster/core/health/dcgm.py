@@ -37,6 +37,10 @@ def read(block: Block, index: Index) -> list[Finding] | None:
         return list(_watched(block, index))
     if "gpuId " in text and re.search(r"^\s*(?:[UDX_] )+[UDX_]\s*$", text, re.MULTILINE):
         return list(_link_states(block, [Row(row.number, row.text) for row in block.rows()]))
+    if "Health Monitor Report" in text and "|" in text:
+        return list(_health_table(block))
+    if re.search(r"^\s*Link \d+: ", text, re.MULTILINE) and re.search(r"^GPU \d+:", text, re.MULTILINE):
+        return list(_smi_links(block, index))
     if re.search(r"\|\s*(?:Pass|Fail|Warn|Skip)\b", text):
         return list(_diagnostic_table(block))
     return None
@@ -205,6 +209,70 @@ def _diagnostic_table(block: Block) -> Iterator[Finding]:
     for unit, count in passed.items():
         if unit not in claims and (unit != "host" or not claims):
             yield block.found(unit, OK, "dcgm-diag", f"{count} tests of the diagnostic pass")
+
+
+def _health_table(block: Block) -> Iterator[Finding]:
+    """The table for people: the overall word, then what each GPU reports."""
+    unit = "host"
+    words: dict[str, tuple[str, list[Row]]] = {}
+    for row in block.rows():
+        cell = _CELL.search(row.text)
+        if cell is None:
+            continue
+        head, text = cell.group(1).strip(), cell.group(2).strip()
+        named = re.fullmatch(r"(?:->\s*)?(?:GPU(?: ID)?:?\s*)?(\d{1,3})", head)
+        unit = f"gpu {named.group(1)}" if named else unit
+        found = re.match(r"(Healthy|Warning|Failure)\b", text)
+        word, rows = words.get(unit, ("", []))
+        word = _worse(word, found.group(1)) if found else word
+        words[unit] = (word, [*rows, row] if found or (text and rows) else rows)
+    named_ones = [unit for unit, (word, _) in words.items() if unit != "host" and word not in ("", "Healthy")]
+    for unit, (word, rows) in words.items():
+        if not word or (unit == "host" and named_ones):
+            continue
+        answer = {"Healthy": OK, "Warning": WATCH, "Failure": TRIAGE}[word]
+        next_ = ("another source: it has called GPUs healthy that need a reset",) if answer == OK else ()
+        summary = f"dcgmi health says {word}"
+        yield block.found(unit, answer, "dcgm-health", summary, rows=rows, next=next_, confidence="medium")
+
+
+def _worse(one: str, other: str) -> str:
+    order = ("", "Healthy", "Warning", "Failure")
+    return max(one, other, key=order.index)
+
+
+def _smi_links(block: Block, index: Index) -> Iterator[Finding]:
+    """`nvidia-smi nvlink -s` and `-e`: links that are inactive while others of the GPU run, and errors."""
+    unit = ""
+    states: dict[str, list[tuple[str, bool]]] = {}
+    errors: dict[str, list[tuple[str, int]]] = {}
+    proof: dict[str, list[Row]] = {}
+    for row in block.rows():
+        if named := re.match(r"GPU (\d{1,3}):", row.text):
+            unit = f"gpu {named.group(1)}"
+            states.setdefault(unit, [])
+        elif not unit:
+            continue
+        elif found := re.match(r"\s*Link (\d+): (?:<inactive>|([\d.]+) GB/s)", row.text):
+            states[unit].append((found.group(1), found.group(2) is None))
+            proof.setdefault(unit, []).extend([row] if found.group(2) is None else [])
+        elif found := re.match(r"\s*Link (\d+): (.*?)(?: Errors?)?: (0*[1-9]\d{0,17})\b", row.text):
+            errors.setdefault(unit, []).append((f"link {found.group(1)} {found.group(2)}", int(found.group(3))))
+            proof.setdefault(unit, []).append(row)
+    for each, links in states.items():
+        off = [link for link, inactive in links if inactive]
+        counted = errors.get(each, [])
+        if off and len(off) < len(links):
+            answer, summary = TRIAGE, f"NVLink {', '.join(off)} is inactive while others of this GPU run"
+        elif counted:
+            most = max(count for _, count in counted)
+            answer = SUSPECT if most > index.limits.crc_errors else WATCH
+            summary = "; ".join(f"{name} {count}" for name, count in counted)
+        else:
+            answer = OK
+            summary = f"{len(links)} NVLinks, none used" if off else "no NVLink error"
+        next_ = ("whether the links are expected: inventory, or the same links of its peers",) if off else ()
+        yield block.found(each, answer, "nvlink-state", summary, rows=proof.get(each, []), next=next_)
 
 
 def _link_errors(block: Block, body: dict[str, Any], header: str, row: Row, index: Index) -> Finding:

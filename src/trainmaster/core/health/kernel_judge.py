@@ -53,7 +53,8 @@ def _alone(fold: Fold, folds: Sequence[Fold], index: Index) -> Draft | None:
 
 def _said(fold: Fold, row: Row) -> str:
     code = fold.rule.partition("xid-")[2]
-    what = f"Xid {code}: {row.means}" if fold.rule.startswith("xid-") else row.means
+    named = fold.rule.startswith("xid-") and any("Xid" in line.text for line in fold.lines)
+    what = f"Xid {code}: {row.means}" if named else row.means
     return f"{what} (seen {fold.count} times)" if fold.count > 1 else what
 
 

@@ -15,7 +15,7 @@ _DEVICE: Final = re.compile(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f
 def read(block: Block) -> list[Finding] | None:
     """The findings of a list of devices; None: it is none."""
     devices = [(row, found) for row in block.rows() if (found := _DEVICE.match(row.text.strip()))]
-    if not devices or not re.search(r"\(rev [0-9a-f]{2}\)", block.text):
+    if not devices or not re.search(r"\(rev [0-9a-f]{2}\)|LnkSta:", block.text):
         return None
     dead: dict[str, list[Row]] = {}
     for row, found in devices:
@@ -30,10 +30,26 @@ def read(block: Block) -> list[Finding] | None:
         findings.append(
             block.found(unit, answer, "pci-rev-ff", summary, rows=rows, next=("the kernel log for Xid 79",))
         )
+    findings += _narrow(block)
     if not findings:
         count = sum(unit.startswith("gpu") for unit in kinds.values())
         next_ = ("how many GPUs this host should have: a list cannot miss what it does not know",)
         findings.append(block.found("host", OK, "pci-rev-ff", f"all {count} GPUs answer on the bus", next=next_))
+    return findings
+
+
+def _narrow(block: Block) -> list[Finding]:
+    """Links that run with fewer lanes than they have (`lspci -vv`). A lower speed is normal on an idle device."""
+    findings = []
+    device: re.Match[str] | None = None
+    for row in block.rows():
+        device = _DEVICE.match(row.text) or device
+        if device and re.search(r"LnkSta:.*Width x\d+ \(downgraded\)", row.text):
+            unit = _unit(device)
+            if not unit.startswith("pcie "):
+                next_ = ("seating and riser of the card; the same slot with another card",)
+                summary = "the PCIe link has lost lanes"
+                findings.append(block.found(unit, SUSPECT, "pci-width", summary, rows=[row], next=next_))
     return findings
 
 

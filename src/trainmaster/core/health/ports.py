@@ -86,6 +86,7 @@ def _ibstat(block: Block) -> Iterator[Finding]:
             )  # fmt: skip
         elif device and (found := re.match(r"(State|Physical state|Rate|Base lid|Link layer): ?(.*)", text)):
             ports.setdefault(f"{device}/{number}", {})[found.group(1)] = Row(row.number, row.text)
+    fastest = max((_speed(fields) for fields in ports.values()), default=0)
     for name, fields in ports.items():
         unit = f"port {name.removesuffix('/1')}"
         if "State" not in fields:
@@ -93,11 +94,21 @@ def _ibstat(block: Block) -> Iterator[Finding]:
             continue
         values = {key: row.text.partition(":")[2].strip() for key, row in fields.items()}
         answer, why = state_answer(values["State"], values.get("Physical state", ""))
-        rows = [fields[key] for key in ("State", "Physical state") if key in fields]
+        slow = answer == OK and why == "active" and 0 < _speed(fields) < fastest / 2
+        if slow:
+            answer, why = WATCH, f"active at {values['Rate']} Gb/s, others at {fastest}"
+        rows = [fields[key] for key in ("State", "Physical state", *(("Rate",) if slow else ())) if key in fields]
         next_ = (_INVENTORY,) if answer != OK or "disabled" in why else ()
         yield block.found(
             unit, answer, "ib-state", why, rows=rows, next=next_, confidence="medium" if next_ else "high"
         )
+
+
+def _speed(fields: dict[str, Row]) -> int:
+    """Gb/s of an active port; 0 if it is not active or says nothing."""
+    active = "State" in fields and fields["State"].text.rstrip().endswith("Active")
+    found = re.search(r"Rate: (\d{1,5})", fields["Rate"].text) if active and "Rate" in fields else None
+    return int(found.group(1)) if found else 0
 
 
 def _ibdev2netdev(block: Block) -> Iterator[Finding]:

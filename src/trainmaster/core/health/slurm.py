@@ -46,6 +46,7 @@ _REASONS: Final[tuple[tuple[str, Answer, str], ...]] = (
     (r"Kill task failed", TRIAGE, "a process could not be killed: it is stuck"),
     (r"(?i)not responding|unexpectedly rebooted", TRIAGE, "the host did not respond, or booted by itself"),
     (r"(?i)low (?:RealMemory|socket\*core|TmpDisk)", TRIAGE, "the host has less than configured"),
+    (r"(?:^|=)NHC: ", TRIAGE, "the health check fails"),
     (r"(?i)prolog|epilog", TRIAGE, "a prolog or epilog failed"),
 )
 

@@ -22,6 +22,11 @@ from trainmaster.core.health.xid import action_answer, action_of
 
 _TAG: Final = re.compile(r"<(/?)([\w.-]+)([^<>]{0,200}?)(/?)>([^<]*)")
 _GPU_LINE: Final = re.compile(r"\s*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
+_TEXT: Final = re.compile(
+    r"^\s*(?:Remapped Rows|GPU Recovery Action|E[Cc][Cc] Errors|Clocks (?:Event|Throttle) Reasons|Retired Pages"
+    r"|GPU Link Info|=+NVSMI LOG=+)",
+    re.MULTILINE,
+)
 _NOTHING: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "not supported", "unknown", "[unknown error]",
                              "unknown error", "requested functionality has been deprecated"})  # fmt: skip
 
@@ -82,9 +87,7 @@ def read(block: Block, index: Index) -> list[Finding] | None:
         gpus, attached = list(_gpus(list(_xml(block)))), _attached(block)
     elif _is_csv(block):
         gpus, attached = list(_csv(block)), None
-    elif re.search(
-        r"^\s*(?:Remapped Rows|GPU Recovery Action|Ecc Errors|ECC Errors|=+NVSMI LOG=+)", text, re.MULTILINE
-    ):
+    elif _TEXT.search(text):
         gpus, attached = list(_text(block)), _attached(block)
     else:
         return None
@@ -148,8 +151,8 @@ def _claims(state: Gpu, index: Index) -> Iterator[tuple[Answer, str, list[Leaf]]
     if leaves := [leaf for leaf in state.leaves if "gpu is lost" in leaf.value.lower()]:
         yield REBOOT, "the GPU is lost", leaves[:1]
     width, most = (
-        state.known("current_link_width", "pcie.link.width.current"),
-        state.known("max_link_width", "pcie.link.width.max"),
+        state.known("current_link_width", "link_width/current", "pcie.link.width.current"),
+        state.known("max_link_width", "link_width/max", "pcie.link.width.max"),
     )
     if width and most and 0 < _number(width[0].value) < _number(most[0].value):
         yield SUSPECT, f"the PCIe link is {width[0].value} wide instead of {most[0].value}", [width[0]]

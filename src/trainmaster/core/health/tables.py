@@ -19,7 +19,7 @@ from trainmaster.core.health.kernel_judge import judge
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.stamp import Stamp
 from trainmaster.core.health.unit import gpu
-from trainmaster.core.health.words import APP, OK, RMA, SUSPECT, TRIAGE, WATCH, Verdict
+from trainmaster.core.health.words import APP, OK, RESET, RMA, SUSPECT, TRIAGE, WATCH, Verdict
 from trainmaster.core.health.xid import action_of, xid_signals
 
 Cells = list[tuple[Row, dict[str, str]]]
@@ -131,6 +131,9 @@ def _dcgm_fields(block: Block, rows: Cells, index: Index) -> list[Finding]:
     if number.get("ROW_REMAP_FAILURE", 0):
         row = values["ROW_REMAP_FAILURE"][0]
         return [block.found("gpu", RMA, "dcgm-fields", "a row could not be remapped", rows=[row])]
+    if number.get("ROW_REMAP_PENDING", 0):
+        row = values["ROW_REMAP_PENDING"][0]
+        return [block.found("gpu", RESET, "dcgm-fields", "a row waits for a reset to be remapped", rows=[row])]
     if number.get("DBE_VOL_TOTAL", 0):
         row = values["DBE_VOL_TOTAL"][0]
         return [block.found("gpu", index.row("xid-48").answer, "dcgm-fields", "uncorrected errors", rows=[row])]
