@@ -196,5 +196,6 @@ def test_parts_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "leave out --hosts" in capsys.readouterr().err
     assert main(["twin", "run", str(SMALL), "--only", "", "--duration", "0.5h", "-o", "json"]) == 0
     assert '"operations_requested": 0' in capsys.readouterr().out
+    assert main(["twin", "run", str(SMALL), "--duration", "0s"]) == 2
     assert main(["twin", "run", str(SMALL), "--only", "r1,x7,nobody-1"]) == 3
     assert "no input is named 'nobody-1', 'x7'" in capsys.readouterr().err

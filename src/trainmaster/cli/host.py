@@ -17,7 +17,7 @@ from trainmaster.cli.options import Change, Noun, changes, shows
 from trainmaster.cli.output import Column, Output, duration_text, instant_text, say
 from trainmaster.cli.words import DURATION, holds_text, hosts_text, visit_text, why_host
 from trainmaster.core.base.hostlist import fold, parse
-from trainmaster.core.base.ids import HostId
+from trainmaster.core.base.ids import HostId, Owner
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import HostState
@@ -221,6 +221,15 @@ _NEXT: Final = {
 }
 
 
+def _lifted_by(host: HostId, owner: Owner) -> str:
+    """What lifts a hold of this owner."""
+    if owner == MAINTENANCE:
+        return "maintenance lifts its own hold at the end of its visit"
+    if owner.startswith("policy:"):
+        return f"trainmaster host resume {host} --owner {owner}"
+    return f"trainmaster host resume {host}, by {owner}"
+
+
 def explain(item: HostView) -> HostWhy:
     reasons = [f"held by {hold.owner}: {hold.reason}" for hold in item.holds]
     if not item.connected:
@@ -237,8 +246,7 @@ def explain(item: HostView) -> HostWhy:
     elif item.visit is not None and all(hold.owner == MAINTENANCE for hold in item.holds):
         following = f"wait, or see: trainmaster maint ls --host {item.id}"
     elif item.holds:
-        owners = ", ".join(sorted({hold.owner for hold in item.holds}))
-        following = f"trainmaster host resume {item.id}, by each owner of a hold ({owners})"
+        following = "; ".join(sorted({_lifted_by(item.id, hold.owner) for hold in item.holds}))
     elif item.state == "ready":
         following = "see whether the host and its agent are alive; it is lost after a short grace"
     else:

@@ -15,7 +15,7 @@ from trainmaster.cli.errors import Failed, PartlyDone, Unreachable
 from trainmaster.cli.follow import ASK_AT_MOST_EVERY_S, ASK_EVERY_S
 from trainmaster.cli.maint_words import operation_path, rollout_path, scope_text, short_reason, train_path, work_text
 from trainmaster.cli.output import duration_text
-from trainmaster.cli.words import clock_text, counts_text
+from trainmaster.cli.words import clock_text, counts_text, reason_text
 from trainmaster.core.base.ids import OperationId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import seconds
@@ -358,7 +358,7 @@ def train_failed(view: TrainView) -> str:
     """How a train has ended, if otherwise than by having been everywhere."""
     if view.state != "ended" or (view.reason is not None and view.reason.token is Token.FINISHED):
         return ""
-    return f"train {view.name} has ended: {short_reason(view.reason) or 'nobody knows why'}"
+    return f"train {view.name} has ended: {reason_text(view.reason) or 'nobody knows why'}"
 
 
 def judge(look: Look) -> None:
@@ -368,10 +368,10 @@ def judge(look: Look) -> None:
         bad = []
     for view in look.rollouts:
         if view.state in ENDED_ROLLOUTS and view.state != "complete":
-            raise Failed(f"{view.id} {view.state}", short_reason(view.reason), f"trainmaster maint show {view.id}")
+            raise Failed(f"{view.id} {view.state}", reason_text(view.reason), f"trainmaster maint show {view.id}")
     if not bad:
         return
-    text = "\n".join(f"{view.id} {view.state}: {short_reason(view.reason)}" for view in bad[:SINGLY])
+    text = "\n".join(f"{view.id} {view.state}: {reason_text(view.reason)}" for view in bad[:SINGLY])
     error = Failed if len(bad) == len(look.operations) else PartlyDone
     what = f"{len(bad)} of {count_text(len(look.operations), 'operation')} ended otherwise than done"
     raise error(what, text, f"trainmaster maint show {bad[0].id}")

@@ -7,7 +7,7 @@ from typing import Final
 from trainmaster.cli.maint_ask import Made
 from trainmaster.cli.maint_words import scope_text, seconds_words, short_reason, units_text, work_text
 from trainmaster.cli.output import Column, Output, instant_text
-from trainmaster.cli.words import section, small_table
+from trainmaster.cli.words import reason_text, section, small_table
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.value import Value
 from trainmaster.core.maintenance.plan import (
@@ -233,7 +233,7 @@ def _gang(plan: GangPlan, output: Output) -> None:
     fields.add("stopped for", f"{seconds_words(plan.expected_s)}{_hours(plan.gpu_hours)}")
     lost = f"{count_text(plan.steps_lost, 'step')} lost" if plan.steps_lost else "no step is lost: it saves, and leaves"
     fields.add("cost", lost)
-    fields.add("waits for", short_reason(plan.waits) or "nothing")
+    fields.add("waits for", reason_text(plan.waits) or "nothing")
     fields.add("made at", f"log index {plan.index}, fingerprint {plan.fingerprint}")
     fields.write()
     _capacity(plan.capacity, output)
@@ -291,7 +291,7 @@ def _train(plan: TrainPlan, output: Output) -> None:
     if plan.gpu_hours:
         fields.add("costs", f"{plan.gpu_hours:.3g} GPU-hours over a cycle with what is due now")
     fields.add("next stop", f"domain {plan.next}")
-    fields.add("waits for", short_reason(plan.waits) or "nothing")
+    fields.add("waits for", reason_text(plan.waits) or "nothing")
     fields.add("made at", f"log index {plan.index}, fingerprint {plan.fingerprint}")
     fields.write()
     section("Stops")

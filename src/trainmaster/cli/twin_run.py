@@ -103,9 +103,7 @@ def _world(scenario: "Scenario", only: str | None, hosts: str | None) -> "World 
     chosen = parse(hosts, groups_of(scenario.fleet.hosts)) if hosts is not None else ()
     unknown = [host for host in chosen if host not in known]
     if unknown:
-        raise NoSuchThing(
-            f"the scenario has no host {', '.join(unknown[:5])}", "", "see `trainmaster fleet check FILE`"
-        )
+        raise NoSuchThing(f"the scenario has no host {', '.join(unknown[:5])}", "", "see `trainmaster fleet show FILE`")
     if hosts is not None and scenario.trains:
         raise WrongUsage("--hosts does not go with trains", "their domains are of the whole fleet", "leave out --hosts")
     names = None if only is None else frozenset(name.strip() for name in only.split(",") if name.strip())
@@ -133,6 +131,8 @@ def _changed(
     if of_them > per_day:
         why = f"{of_them:,} of {per_day:,} cannot be disruptive"
         raise WrongUsage("--disruptive is among --operations", why, "raise --operations")
+    if duration == 0:
+        raise WrongUsage("nothing happens in no time", "--duration is 0", "give --duration 10m, or leave it out")
     return scenario.but(
         seed=scenario.seed if seed is None else seed,
         duration=scenario.duration if duration is None else seconds(duration),

@@ -79,11 +79,7 @@ def test_node_is_host(line: CommandLine) -> None:
         ({}, 0, "nothing"),
         ({"attempt": AttemptId("job-1.a2"), "role": "spare"}, 0, "trainmaster job show job-1"),
         ({"connected": False}, 1, "see whether the host and its agent are alive; it is lost after a short grace"),
-        (
-            {"holds": (hold("person:kim", "fan"),)},
-            1,
-            "trainmaster host resume h1, by each owner of a hold (person:kim)",
-        ),
+        ({"holds": (hold("person:kim", "fan"),)}, 1, "trainmaster host resume h1, by person:kim"),
         ({"state": "expected"}, 1, "start its agent: trainmaster agent run"),
         ({"state": "draining"}, 1, "wait until its job has moved, or take the drain back: trainmaster host resume h1"),
         ({"state": "out-failed"}, 1, "repair it, then: trainmaster host resume h1"),

@@ -91,6 +91,9 @@ def test_a_batch_is_one_answer_and_keys_make_it_safe_to_ask_again(tmp_path: Path
         assert (len(listed.items), listed.total) == (3, 6)
         assert [one.id for one in (await house.get(PATH, Operations, host="h4")).items] == ["op-5"]
         assert (await house.get(PATH, Operations, state="running")).total == 2
+        waiting = (await house.get(f"{PATH}/op-5", OperationDetail)).operation.reason
+        assert waiting is not None
+        assert "; out: h0 (policy:maintenance: op-1 (upgrade " in waiting.sentence
         await house.let()
         again = await house.post(PATH, asks(*specs, keys=keys), OperationsReport)
         assert {item.state for item in again.items} == {"done"}
@@ -238,6 +241,11 @@ def test_cancelling(tmp_path: Path) -> None:
         told = "op-1 is asked to end: its present step ends first, then what it did stays as it is, for it has no undo"
         assert (asked.changed, asked.sentence) == (True, told)
         assert not (await house.post(f"{PATH}/op-1/cancel", why, MaintenanceReport)).changed
+        ending = (await house.get(f"{PATH}/op-1", OperationDetail)).operation
+        assert ending.state == "running"
+        assert ending.reason is not None
+        assert ending.reason.sentence.startswith("it is asked to end (")
+        assert "no need" in ending.reason.sentence
         assert (await house.refused(f"{PATH}/op-9/cancel", why))[1].reason.token is Token.NO_SUCH_OPERATION
         await house.let()
         states = [one.state for one in (await house.get(PATH, Operations, state="ended")).items]

@@ -419,6 +419,15 @@ class Ledger:
         wanted = self._wanted(units, (_FREE, _PROMISED, _LEAVING, _PLANNED, _FAILED))
         return _first([(tally.order, tally.refusal(tally.levels.unworn(), count)) for tally, count in wanted.items()])
 
+    def out_of(self, book: str) -> tuple[HostId, ...]:
+        """Units of the book that planned work or a person's hold has taken out. Looks at all units."""
+        taken = ((unit, entry) for unit, entry in self._entries.items() if entry.counts_as in (_LEAVING, _PLANNED))
+        return tuple(
+            unit
+            for unit, entry in taken
+            if any(isinstance(tally, _BookTally) and tally.book.name == book for tally in entry.tallies)
+        )
+
     def books_of(self, units: Iterable[HostId]) -> dict[str, int]:
         """The books that count one of the units, and how many of them planned work would take there."""
         units = set(units)

@@ -88,6 +88,7 @@ def _withdraw(step: Step, train: Train, reason: Reason) -> None:
 def _end(step: Step, train: Train, reason: Reason) -> None:
     move(step, train, TrainState.ENDED, reason.sentence)
     train.reason, train.stop = reason, None
+    step.state.maintenance.paused.pop(train.spec.name, None)
     for key in ("train", "stop"):
         step.unwake(f"{key}/{train.spec.name}")
 

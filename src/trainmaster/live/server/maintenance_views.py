@@ -9,6 +9,7 @@ from trainmaster.core.base.ids import HostId, OperationId, TrainName
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import HOUR, Instant, in_seconds
 from trainmaster.core.effects import RunSteps
+from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.maintenance import rollout as rollouts
 from trainmaster.core.maintenance import running, trains
 from trainmaster.core.maintenance.book import GangUpgrade
@@ -46,6 +47,8 @@ _AT_THE_GATE = (OperationState.REQUESTED, OperationState.ADMITTED)
 _HELD_FOR_A_PERSON = {VERSIONS: Token.VERSIONS_CLASH}
 OLD = 24 * HOUR
 """An operation that has not ended by then wants a person to look at what it waits on."""
+OUT_TOLD = 5
+"""Units that are named where a buffer is spent."""
 _BUFFERS = frozenset(
     {Token.GUARANTEE_BROKEN, Token.MAINTENANCE_BUFFER_SPENT, Token.FAILURE_BUFFER_SPENT, Token.DOMAIN_CAP}
 )
@@ -78,9 +81,12 @@ def operation_view(step: Step, operation: Operation) -> OperationView:
 
 
 def _present_reason(step: Step, operation: Operation) -> Reason | None:
-    """Who is in the way at a lock changes without the operation being told."""
+    """Who is in the way at a lock changes without the operation being told; and one that ends is told apart."""
     if operation.asked_lock and not operation.locked:
         return running.busy(step, operation.id)
+    if operation.ends_as is not None and operation.failure is not None:
+        sentence = f"it is asked to end ({operation.failure.sentence}); its present step ends first"
+        return operation.failure.but(sentence=sentence)
     visit = step.state.maintenance.visits.get(operation.units[0]) if operation.units else None
     if visit is not None and operation.id in visit.pending and visit.asked_lock and not visit.locked:
         return running.busy(step, visit.lock_name)
@@ -164,7 +170,7 @@ def operation_detail(step: Step, operation: Operation) -> OperationDetail:
     return OperationDetail(
         index=step.state.index,
         at=step.now,
-        operation=operation_view(step, operation),
+        operation=_with_who_is_out(step, operation_view(step, operation)),
         spec=operation.spec,
         executor=operation.executor,
         after=operation.after,
@@ -176,6 +182,21 @@ def operation_detail(step: Step, operation: Operation) -> OperationDetail:
         visit=visit_view(visit) if visit is not None else None,
         history=operation.story,
     )
+
+
+def _with_who_is_out(step: Step, view: OperationView) -> OperationView:
+    """Where a buffer is spent: on whom, and by whom."""
+    if view.reason is None or view.reason.token is not Token.MAINTENANCE_BUFFER_SPENT:
+        return view
+    out = step.derived.planner.ledger.out_of(str(view.reason.numbers["book"]))
+    told = [f"{name} ({_holders(step.state.hosts[name])})" for name in out[:OUT_TOLD]]
+    told += [f"{len(out) - OUT_TOLD} more"] if len(out) > OUT_TOLD else []
+    sentence = f"{view.reason.sentence}; out: {', '.join(told) or 'nobody, all of it is promised'}"
+    return view.but(reason=view.reason.but(sentence=sentence))
+
+
+def _holders(host: Host) -> str:
+    return ", ".join(f"{hold.owner}: {hold.reason}" for hold in host.holds) or host.state.value
 
 
 def _steps(work: Component | Kind) -> Iterator[StepView]:

@@ -108,8 +108,10 @@ def test_pause_resume_abort() -> None:
     world.hold = lambda effect: isinstance(effect, RunSteps)
     world.submit(TrainResumed(at=world.now, train=NAME, by=ME, reason="over"))
     assert world.state("h2") == "out-planned"
+    world.submit(TrainPaused(at=world.now, train=NAME, by=ME, reason="wait"))
     world.submit(TrainAborted(at=world.now, train=NAME, by=ME, reason="enough"))
     assert train.state.value == "ended"
+    assert world.engine.state.maintenance.paused == {}
     world.hold = lambda effect: False
     world.let()
     assert [world.state(name) for name in world.names] == ["ready"] * 4
