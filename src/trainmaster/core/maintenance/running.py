@@ -110,6 +110,7 @@ def leg_ended(step: Step, effect: RunSteps, event: EffectEnded) -> Operation | N
         operation.observed = version
         hosts.observed(step, step.state.hosts[effect.host], effect.observe.component, version)
     elif operation.leg == "undo" and event.outcome == "done" and operation.spec.component and not operation.previous:
+        operation.observed = ""
         hosts.removed(step, step.state.hosts[effect.host], operation.spec.component)
     taken_back = operation.ends_as is not None and operation.leg == "apply"
     if event.outcome == "not-run" and operation.tries < TRIES and not taken_back:

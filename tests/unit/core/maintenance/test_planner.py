@@ -340,6 +340,7 @@ def test_an_undo_where_nothing_was_before() -> None:
     reason = world.ended(name).reason
     assert reason is not None
     assert reason.sentence.endswith("and was undone: no version was known before, so none is there now")
+    assert world.ended(name).observed == ""
 
 
 def test_the_story_of_an_operation_is_kept_to_its_end() -> None:
