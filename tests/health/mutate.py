@@ -55,6 +55,8 @@ def mutated(name: str, text: str, case: Case, seed: int) -> tuple[str, Case]:
         text = _among_others(text, chance)
     elif name.endswith((".tsv", ".jsonl")) and not any(word in name for word in IN_ORDER):
         text = _shuffled(text, chance, header=name.endswith(".tsv"))
+    if not name.endswith((*LOG, ".xml", ".jsonl")):
+        text = _with_noise(text, chance)
     return text, case
 
 
@@ -127,6 +129,15 @@ def _among_others(text: str, chance: random.Random) -> str:
             lines.append(line)
         for _ in range(chance.choice((0, 0, 1, 2))):
             lines.append(head.group() + chance.choice(NOISE))
+    return "\n".join(lines) + "\n"
+
+
+def _with_noise(text: str, chance: random.Random) -> str:
+    """Lines of a log between those of an output, as in a console that both write to."""
+    lines: list[str] = []
+    for line in text.rstrip("\n").split("\n"):
+        head = chance.choice(("", "[12345.678901] ", "Dec  6 19:25:33 host kernel: "))
+        lines += [line, *(head + chance.choice(NOISE) for _ in range(chance.choice((0, 0, 1))))]
     return "\n".join(lines) + "\n"
 
 

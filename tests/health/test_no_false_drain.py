@@ -1,6 +1,7 @@
 """What is no fault of a host takes none out: faults of applications, healthy captures, decisions of people, noise."""
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,32 @@ def test_lines_cut_and_mixed_crash_nothing(parts: list[tuple[str, int, str]]) ->
         assert each.unit
         assert all(number <= text.count("\n") + 1 for number in each.lines)
         assert not each.echo_of or each.verdict in (Verdict.OK, Verdict.WATCH)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "\n",
+        " ",
+        "\t",
+        "A",
+        "A ",
+        "9",
+        "[",
+        "<",
+        "<a",
+        "{",
+        '{"a":',
+        "|",
+        "Link 0: ",
+        "a: b\n",
+        "# \n",
+        "\u00e9",
+        "x,y\n",
+    ],
+)
+def test_no_text_takes_for_ever(unit: str) -> None:
+    """1. Half a million characters of one thing. 2. There is an answer, and it is not bad; the time is that of a log."""
+    start = time.process_time()
+    assert judged(unit * (500_000 // len(unit))).verdict is not Verdict.BAD
+    assert time.process_time() - start < 5

@@ -17,6 +17,7 @@ _CUT: Final = re.compile(r"^(?:\$ |# )\S.*$", re.MULTILINE)
 _TOOLS: Final = re.compile(
     r"(?:sudo )?(?:nvidia-smi|dcgmi|dmesg|journalctl|ibstat|ibdev2netdev|lspci|sinfo|scontrol|show_gids)\b"
 )
+_LONGEST: Final = 1000
 _SCOPE: Final = {
     Remedy.RESET_GPU: "gpu", Remedy.REBOOT: "host", Remedy.TRIAGE: "host", Remedy.RMA: "host", Remedy.CONFIG: "host"
 }  # fmt: skip
@@ -40,8 +41,10 @@ class Block(NamedTuple):
     """Number of its first line in the file."""
     text: str
 
-    def rows(self) -> list[Row]:
-        return [Row(self.first + offset, line.rstrip("\r")) for offset, line in enumerate(self.text.split("\n"))]
+    def rows(self, longest: int = _LONGEST) -> list[Row]:
+        """Its lines. What is longer than the lines of any tool is cut, so that no pattern runs for ever on it."""
+        lines = enumerate(self.text.split("\n"))
+        return [Row(self.first + offset, line[:longest].rstrip("\r")) for offset, line in lines]
 
     def found(
         self,

@@ -33,13 +33,13 @@ def read(block: Block, index: Index) -> list[Finding] | None:
     text = block.text.lstrip()
     if text.startswith("{"):
         return _documents(block, index)
-    if re.search(r"^#?\s*(?:#?Entity|# ?Entity)\s+\S", text, re.MULTILINE):
+    if re.search(r"^# ?Entity[ \t]+\S", text, re.MULTILINE):
         return list(_watched(block, index))
-    if "gpuId " in text and re.search(r"^\s*(?:[UDX_] )+[UDX_]\s*$", text, re.MULTILINE):
+    if "gpuId " in text and re.search(r"^[ \t]*(?:[UDX_] )+[UDX_][ \t]*$", text, re.MULTILINE):
         return list(_link_states(block, [Row(row.number, row.text) for row in block.rows()]))
     if "Health Monitor Report" in text and "|" in text:
         return list(_health_table(block))
-    if re.search(r"^\s*Link \d+: ", text, re.MULTILINE) and re.search(r"^GPU \d+:", text, re.MULTILINE):
+    if re.search(r"^[ \t]*Link \d+: ", text, re.MULTILINE) and re.search(r"^GPU \d+:", text, re.MULTILINE):
         return list(_smi_links(block, index))
     if re.search(r"\|\s*(?:Pass|Fail|Warn|Skip)\b", text):
         return list(_diagnostic_table(block))
@@ -48,10 +48,12 @@ def read(block: Block, index: Index) -> list[Finding] | None:
 
 def _documents(block: Block, index: Index) -> list[Finding] | None:
     """JSON, one document in all or one a line; each line of several is a capture of its own."""
-    rows = [row for row in block.rows() if row.text.strip()]
+    rows = [row for row in block.rows(10_000_000) if row.text.strip()]
     whole = _json(block.text)
+    if whole is None:
+        rows = [row for row in rows if row.text.lstrip().startswith("{")]
     if whole is not None or len(rows) == 1:
-        documents = [(whole, rows[0], block)]
+        documents = [(whole if whole is not None else _json(rows[0].text), rows[0], block)]
     else:
         named = [
             block._replace(section=f"{block.section} document {place}".strip()) for place in range(1, len(rows) + 1)

@@ -89,4 +89,9 @@ def before(cause: Fold, echo: Fold, limits: Limits, within_us: int) -> bool:
 
 def ends(clear: Fold, fold: Fold) -> bool:
     """Whether the last sign of the one lies behind the last of the other: the last word counts."""
-    return clear.last.number > fold.last.number or clear.boot > fold.boot
+    if clear.boot != fold.boot:
+        return clear.boot > fold.boot
+    at, last = clear.last.stamp, fold.last.stamp
+    if at.at_us is not None and last.at_us is not None and at.clock == last.clock and at.at_us != last.at_us:
+        return at.at_us > last.at_us
+    return clear.last.number > fold.last.number

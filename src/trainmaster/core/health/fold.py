@@ -95,11 +95,19 @@ class Fold:
         self.bursts = Bursts()
         self.parts: dict[tuple[str, str], Bursts] = {}
         self.facts: list[str] = []
+        self.newest = ""
+        """The fact of the latest line, by time where there are times."""
         self.first = self.last = line
 
     def add(self, signal: Signal, line: Line, gap_us: int, keep: int) -> None:
         self.count += signal.times
-        self.last = line
+        at, last = line.stamp.at_us, self.last.stamp.at_us
+        if at is None or last is None or at >= last:
+            self.last = line
+            self.newest = signal.fact or self.newest
+        first = self.first.stamp.at_us
+        if at is not None and first is not None and at < first:
+            self.first = line
         if len(self.lines) < keep:
             self.lines.append(line)
         self.bursts.add(line.stamp.at_us, gap_us)

@@ -99,7 +99,7 @@ def _details(each: Fold, fold: Fold) -> bool:
 
 def _action(fold: Fold, row: Row) -> Draft | None:
     """The driver's own opinion; its newest word counts. None: it asks for nothing any more."""
-    newest = fold.facts[-1] if fold.facts else "unknown"
+    newest = fold.newest or "unknown"
     if newest == "none":
         return None
     words = {"drain-p2p": "stop peer traffic, then reset", "drain-and-reset": "drain and reset", "reset": "reset"}

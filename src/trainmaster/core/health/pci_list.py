@@ -6,13 +6,14 @@ from typing import Final
 
 from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.policy import Index
 from trainmaster.core.health.unit import function, gpu, slot
 from trainmaster.core.health.words import OK, REBOOT, SUSPECT
 
 _DEVICE: Final = re.compile(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]) ([^:]{3,60}): (.*)", re.IGNORECASE)
 
 
-def read(block: Block) -> list[Finding] | None:
+def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a list of devices; None: it is none."""
     devices = [(row, found) for row in block.rows() if (found := _DEVICE.match(row.text.strip()))]
     if not devices or not re.search(r"\(rev [0-9a-f]{2}\)|LnkSta:", block.text):

@@ -17,6 +17,7 @@ import msgspec
 
 from trainmaster.core.health.capture import Block, Row, table
 from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import OK, REBOOT, TRIAGE, UNKNOWN, WATCH, Answer
 
 _WIDTHS: Final = {
@@ -37,10 +38,10 @@ _PORT: Final = re.compile(r"(?:.*/)?([\w-]+)/ports/(\d+)/(?:(?:hw_)?counters/)?(
 _INVENTORY: Final = "whether this port is expected up: inventory, or the same port of its peers"
 
 
-def read(block: Block) -> list[Finding] | None:
+def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a block about ports; None: it is not about any."""
     text = block.text
-    if re.search(r"^\s*CA '", text, re.MULTILINE) or "ibpanic:" in text:
+    if re.search(r"^[ \t]*CA '", text, re.MULTILINE) or "ibpanic:" in text:
         return list(_ibstat(block))
     if "==>" in text and re.search(r"port\s+\d+\s+==>", text):
         return list(_ibdev2netdev(block))

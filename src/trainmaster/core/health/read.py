@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from trainmaster.core.health import dcgm, pci_list, ports, slurm, smi, tables
-from trainmaster.core.health.capture import Block, Row, blocks
+from trainmaster.core.health.capture import Block, Row, blocks, is_table
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.kernel_judge import judge
 from trainmaster.core.health.kernel_log import headed, scan
@@ -21,6 +21,7 @@ from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN
 
 _LOG_SHARE: Final = 0.5
 """So many lines must begin as log lines do for a text without signals to be a healthy log."""
+_LARGE: Final = 1_000_000
 
 
 def read(file: str, text: str, index: Index) -> list[Finding]:
@@ -46,23 +47,33 @@ def read(file: str, text: str, index: Index) -> list[Finding]:
 
 
 def _block(block: Block, index: Index) -> list[Finding] | None:
-    """The findings of one output; None: nobody knows its form."""
-    if _is_journal(block.text) or headed(block.text) >= _LOG_SHARE:
+    """The findings of one output; None: nobody knows its form.
+
+    A form of its own is read by its reader alone. In other text outputs may stand beside lines of a log, so all readers
+    look at it; only of a large log it is taken for granted that it is nothing else.
+    """
+    head = block.text.lstrip()[:200]
+    if _is_journal(block.text):
         return _log(block, index)
-    for found in (
-        smi.read(block, index), tables.read(block, index), dcgm.read(block, index), ports.read(block),
-        pci_list.read(block),
-    ):  # fmt: skip
-        if found:
-            return found
+    if head.startswith(("<", "{", "[{")) or is_table(head):
+        own = (smi.read, tables.read, dcgm.read, ports.read)
+        found = next((its for reader in own if (its := reader(block, index))), None)
+        return found or _log(block, index)
+    if len(block.text) > _LARGE and headed(block.text) >= _LOG_SHARE:
+        return _log(block, index)
+    readers = (smi.read, dcgm.read, ports.read, pci_list.read, slurm.read)
+    findings = [finding for reader in readers for finding in reader(block, index) or ()]
     logged = _log(block, index) or []
-    return [*logged, *(slurm.read(block) or [])] or None
+    if findings:
+        logged = [finding for finding in logged if finding.rule != "log"]
+    return [*findings, *logged] or None
 
 
 def _log(block: Block, index: Index) -> list[Finding] | None:
-    seen = scan(_journal(block.text), block.first, index)
+    text = _journal(block.text) if _is_journal(block.text) else block.text
+    seen = scan(text, block.first, index)
     found = judge(seen.folds, index, block.file, block.section, seen.boots)
-    if not found and headed(block.text) >= _LOG_SHARE:
+    if not found and headed(text) >= _LOG_SHARE:
         summary = f"no line of {seen.lines} tells of a fault"
         next_ = ("what this log does not hold: state of the GPUs, links and counters",)
         return [block.found("host", OK, "log", summary, next=next_, confidence="medium")]
@@ -75,8 +86,6 @@ def _is_journal(text: str) -> bool:
 
 def _journal(text: str) -> str:
     """Lines of `journalctl -o json` as syslog has them, one for one."""
-    if not _is_journal(text):
-        return text
     lines = []
     for line in text.split("\n"):
         try:

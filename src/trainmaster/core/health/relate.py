@@ -301,7 +301,7 @@ def _ends(fold: Fold, draft: Draft, index: Index) -> bool:
     if (fold.unit, fold.host) != (draft.fold.unit, draft.host) or fold is draft.fold or not ends(fold, draft.fold):
         return False
     if fold.rule == "xid-154":
-        return bool(fold.facts) and fold.facts[-1] == "none" and draft.answer.remedy in (Remedy.RESET_GPU,)
+        return fold.newest == "none" and draft.answer.remedy in (Remedy.RESET_GPU,)
     row = index.row(fold.rule)
     names: set[str] = set()
     if isinstance(row, Code):

@@ -15,6 +15,7 @@ from typing import Final
 from trainmaster.core.base.hostlist import HostListError, parse
 from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import OK, REBOOT, SKIPPED, TRIAGE, UNKNOWN, WATCH, Answer
 
 _FLAGS: Final = {
@@ -88,7 +89,7 @@ def state_answer(words: frozenset[str]) -> tuple[Answer, str]:
     return OK, "it takes work"
 
 
-def read(block: Block) -> list[Finding] | None:
+def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a block of Slurm's or NHC's output; None: it is none."""
     text = block.text
     if "NodeName=" in text:

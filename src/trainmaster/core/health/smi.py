@@ -23,10 +23,11 @@ from trainmaster.core.health.xid import action_answer, action_of
 _TAG: Final = re.compile(r"<(/?)([\w.-]+)([^<>]{0,200}?)(/?)>([^<]*)")
 _GPU_LINE: Final = re.compile(r"\s*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
 _TEXT: Final = re.compile(
-    r"^\s*(?:Remapped Rows|GPU Recovery Action|E[Cc][Cc] Errors|Clocks (?:Event|Throttle) Reasons|Retired Pages"
+    r"^[ \t]*(?:Remapped Rows|GPU Recovery Action|E[Cc][Cc] Errors|Clocks (?:Event|Throttle) Reasons|Retired Pages"
     r"|GPU Link Info|=+NVSMI LOG=+)",
     re.MULTILINE,
 )
+_FIELD: Final = re.compile(r"\s*[A-Z][\w ./()-]*?(?:\s+: .*)?")
 _NOTHING: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "not supported", "unknown", "[unknown error]",
                              "unknown error", "requested functionality has been deprecated"})  # fmt: skip
 
@@ -201,8 +202,8 @@ def _text(block: Block) -> Iterator[Gpu]:
                 yield state
             state, stack = Gpu(gpu(named.group(1)), []), []
             continue
-        if not row.text.strip():
-            continue
+        if not _FIELD.fullmatch(row.text):
+            continue  # a line of something else
         indent = len(row.text) - len(row.text.lstrip())
         key, colon, value = row.text.partition(" : ")
         stack = [each for each in stack if each[0] < indent]
@@ -258,5 +259,5 @@ def _csv(block: Block) -> Iterator[Gpu]:
         cells = [cell.strip() for cell in row.text.split(",")]
         values = dict(zip(names, cells, strict=False))
         unit = values.get("pci.bus_id") or values.get("gpu_bus_id") or values.get("index") or values.get("uuid") or ""
-        if len(cells) == len(names) and unit.lower() not in ("index", "pci.bus_id", "uuid", "gpu_bus_id", ""):
+        if len(cells) == len(names) and re.fullmatch(r"\d{1,3}|[0-9A-Fa-f:.]{7,16}|GPU-[\w-]+", unit):
             yield Gpu(gpu(unit), [Leaf(name, value, row) for name, value in values.items()])
