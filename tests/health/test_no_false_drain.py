@@ -155,7 +155,7 @@ def test_lines_cut_and_mixed_crash_nothing(parts: list[tuple[str, int, str]]) ->
     ],
 )
 def test_no_text_takes_for_ever(unit: str) -> None:
-    """1. Half a million characters of one thing. 2. There is an answer, and it is not bad; the time is that of a log."""
+    """1. Half a million characters of one thing. 2. There is an answer, not bad, in the time of a log."""
     start = time.process_time()
     assert judged(unit * (500_000 // len(unit))).verdict is not Verdict.BAD
     assert time.process_time() - start < 5

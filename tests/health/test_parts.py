@@ -62,6 +62,7 @@ def test_words() -> None:
         ("Dec  6 19:25:33 h1 systemd-networkd[2385]: eth0: x", None, "wall", "h1", "systemd-networkd[2385]: eth0: x"),
         ("6,1234,5678000,-;NVRM: x", 5_678_000, "boot", "", "NVRM: x"),
         ("<6>[   12.5] NVRM: x", 12_500_000, "boot", "", "NVRM: x"),
+        ("[   12.5] nvme nvme0: x", 12_500_000, "boot", "", "nvme nvme0: x"),
         ("kernel: NVRM: x", None, "", "", "NVRM: x"),
         ("NVRM: x", None, "", "", "NVRM: x"),
         ("", None, "", "", ""),

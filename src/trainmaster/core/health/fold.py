@@ -127,11 +127,19 @@ class Folder:
     def __init__(self, gap_us: int, keep: int) -> None:
         self._gap, self._keep = gap_us, keep
         self.folds: dict[tuple[str, str, str, str, int], Fold] = {}
+        self._signal: Signal | None = None
+        self._where = ("", 0)
+        self._fold: Fold | None = None
 
     def add(self, signal: Signal, line: Line) -> None:
         host = signal.host or line.stamp.host
+        if signal is self._signal and (host, line.boot) == self._where:
+            assert self._fold is not None
+            self._fold.add(signal, line, self._gap, self._keep)  # one more copy of the line before
+            return
         key = (signal.rule, signal.unit, signal.variant, host, line.boot)
         fold = self.folds.get(key)
         if fold is None:
             fold = self.folds[key] = Fold(signal, line, host)
         fold.add(signal, line, self._gap, self._keep)
+        self._signal, self._where, self._fold = signal, (host, line.boot), fold

@@ -16,6 +16,7 @@ _MONTHS: Final = {
     "Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10,
     "Nov": 11, "Dec": 12,
 }  # fmt: skip
+_REMEMBERED: Final = 10_000
 _HALF_A_YEAR: Final = 183 * 86_400 * SECOND
 
 _HEAD: Final = re.compile(
@@ -56,29 +57,25 @@ class Stamps:
 
     def __init__(self) -> None:
         self._days: dict[tuple[str, str, str], int] = {}
-        self._bracketed: dict[str, tuple[int, str]] = {}
+        self._bracketed: dict[str, Stamp] = {}
         self._year = 1972
         """A leap year, for lines without one: 29 February exists in it."""
         self._last_us = 0
 
     def read(self, line: str) -> Stamp:
-        """The head of a line. Bracketed times, which kernel logs have most, are read without the pattern."""
-        if line[:1] == "[":
-            end = line.find("]", 1, 40)
-            text = line[1:end]
-            at = self._bracketed.get(text)
-            if at is None and end > 0:
-                plain = text.strip()
-                if plain.replace(".", "", 1).isdigit() and len(plain) < 24:
-                    at = (_fraction(plain), "boot")
-                    if len(self._bracketed) > 10_000:
-                        self._bracketed.clear()
-                    self._bracketed[text] = at
-            if at is not None and "kernel: " not in line[end : end + 80]:
-                return Stamp(at[0], at[1], "", end + 2 if line[end + 1 : end + 2] == " " else end + 1)
+        """The head of a line. Bracketed times, which kernel logs have most, are read once for all lines of a moment."""
+        if line[:1] != "[":
+            return self._any(line)
+        end = line.find("] ", 1, 40)
+        text = line[1:end]
+        known = self._bracketed.get(text)
+        if known is not None and end > 0 and "kernel: " not in line[end : end + 80]:
+            return known
         stamp = self._any(line)
-        if line[:1] == "[" and stamp.at_us is not None and stamp.clock == "wall":
-            self._bracketed[line[1 : line.find("]", 1, 40)]] = (stamp.at_us, "wall")
+        if end > 0 and stamp.at_us is not None and stamp.length == end + 2:
+            if len(self._bracketed) > _REMEMBERED:
+                self._bracketed.clear()
+            self._bracketed[text] = stamp
         return stamp
 
     def _any(self, line: str) -> Stamp:
@@ -106,6 +103,8 @@ class Stamps:
         length = found.end()
         if tag is not None and tag != "kernel":
             length = found.start("tag")
+            if host is not None and not (date or smonth):
+                host, length = None, found.start("host")  # `nvme nvme0: ...` is no host with a tag
         return Stamp(at, clock if at is not None else "", host or "", length)
 
     def _wall(self, year: str, month: str, day: str, time: str) -> int | None:
