@@ -17,10 +17,14 @@ FIELD: dict[str, Case] = {
         "watch, diagnose", ("host gpu-003", "watch, diagnose"), ("host gpu-011", "watch, diagnose")
     ),
     "four-of-twelve.json": case("ok, none"),
+    "gid-moved-after.txt": case("watch, config", ("port mlx5_2", "watch, config")),
+    "gid-moved-before.txt": case("ok, none"),
     "gid-moved-kmsg.txt": case("watch, none", ("link ens5", "watch, none")),
     "gres-duplicate.log": case("bad, config", ("host", "bad, config")),
     "isolated-port-a.csv": case("bad, triage", ("port", "bad, triage")),
     "isolated-port-b.csv": case("watch, none", ("port", "watch, none")),
+    "node-black-hole.json": case("bad, triage", ("host gpu-021", "bad, triage")),
+    "node-unhealthy-gpu.json": case("bad, triage", ("host gpu-001", "bad, triage")),
     "peermem.txt": case("watch, config", ("host", "watch, config")),
     "retest.csv": case("bad, triage", ("host v-007", "bad, triage")),
     "row-remap-kmsg.txt": case(

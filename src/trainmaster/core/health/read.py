@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from trainmaster.core.health import dcgm, pci_list, ports, slurm, smi, tables
+from trainmaster.core.health import dcgm, gids, kubernetes, pci_list, ports, slurm, smi, tables
 from trainmaster.core.health.capture import Block, Row, blocks, is_table
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.kernel_judge import judge
@@ -56,12 +56,12 @@ def _block(block: Block, index: Index) -> list[Finding] | None:
     if _is_journal(block.text):
         return _log(block, index)
     if head.startswith(("<", "{", "[{")) or is_table(head):
-        own = (smi.read, tables.read, dcgm.read, ports.read)
+        own = (smi.read, tables.read, kubernetes.read, dcgm.read, ports.read)
         found = next((its for reader in own if (its := reader(block, index))), None)
         return found or _log(block, index)
     if len(block.text) > _LARGE and headed(block.text) >= _LOG_SHARE:
         return _log(block, index)
-    readers = (smi.read, dcgm.read, ports.read, pci_list.read, slurm.read)
+    readers = (smi.read, dcgm.read, ports.read, gids.read, pci_list.read, slurm.read)
     findings = [finding for reader in readers for finding in reader(block, index) or ()]
     logged = _log(block, index) or []
     if findings:
