@@ -7,7 +7,7 @@ The unit of a finding is what has to be acted on: an application's own fault is 
 happened on beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainmaster.core.health.draft import Draft
 from trainmaster.core.health.finding import Finding
@@ -21,8 +21,10 @@ _JOB_XIDS = frozenset({"xid-43"})
 _SEVERITY = {"fatal": "fatal", "non-fatal": "non-fatal"}
 
 
-def judge(folds: Sequence[Fold], index: Index, file: str = "", section: str = "", boots: int = 0) -> list[Finding]:
-    """The findings of one log, which has seen so many boots."""
+def judge(
+    folds: Sequence[Fold], index: Index, file: str = "", section: str = "", boots: Mapping[str, int] = {}
+) -> list[Finding]:
+    """The findings of one log, in which hosts were booted so often."""
     drafts = [draft for fold in folds if (draft := _alone(fold, folds, index)) is not None]
     drafts = relate(drafts, folds, index, boots)
     return [draft.finding(file, section) for draft in drafts]

@@ -36,7 +36,8 @@ class Scan(NamedTuple):
 
     folds: list[Fold]
     lines: int
-    boots: int
+    boots: dict[str, int]
+    """How many boots each host has gone through in it."""
 
 
 def scan(text: str, first_line: int, index: Index) -> Scan:
@@ -44,7 +45,7 @@ def scan(text: str, first_line: int, index: Index) -> Scan:
     reader = _Reader(text, first_line, index)
     reader.read()
     lines = text.count("\n") + (not text.endswith("\n"))
-    return Scan(list(reader.folder.folds.values()), lines, reader.boot)
+    return Scan(list(reader.folder.folds.values()), lines, reader.boots)
 
 
 class _Reader:
@@ -54,7 +55,7 @@ class _Reader:
         self.text, self.index, self.number = text, index, first_line
         self.folder = Folder(index.limits.burst_us, index.limits.evidence_lines)
         self.stamps = Stamps()
-        self.boot = 0
+        self.boots: dict[str, int] = {}
         self._lost: str = ""
         self._known: dict[str, list[Signal]] = {}
         self._stamp = Stamp(None, "", "", 0)
@@ -86,8 +87,8 @@ class _Reader:
         self._stamp = stamp
         body = text[stamp.length :]
         if _BOOT in literals and body.startswith(_BOOT):
-            self.boot += 1
-        line = Line(self.number, text, stamp, self.boot)
+            self.boots[stamp.host] = self.boots.get(stamp.host, 0) + 1
+        line = Line(self.number, text, stamp, self.boots.get(stamp.host, 0))
         for signal in self._known.get(body) or self._signals(literals, body, end):
             self.folder.add(signal, line)
 

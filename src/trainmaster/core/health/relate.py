@@ -12,7 +12,7 @@ In this order, since each step sees what the ones before it left:
 A cause must come first, within a time, on the same host; where lines have no times, within so many lines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainmaster.core.health.draft import Draft, before, ends
 from trainmaster.core.health.fold import Fold
@@ -26,7 +26,7 @@ _ROOTS = ("xid-149", "xid-150", "xid-148", "xid-144", "xid-74", "xid-147", "xid-
 _OF_THE_BOOT = frozenset({Remedy.RESET_GPU, Remedy.RESET_GPU_LATER, Remedy.REBOOT})
 
 
-def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: int) -> list[Draft]:
+def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, int]) -> list[Draft]:
     """The drafts, related; implied ones added."""
     drafts = [*drafts, *_implied(drafts, folds, index)]
     _join(drafts, index)
@@ -102,6 +102,7 @@ def _behind_a_lost_gpu(drafts: Sequence[Draft], folds: Sequence[Fold], index: In
 def _port(port: Draft, drafts: Sequence[Draft], lost: Sequence[Draft], below: Sequence[Fold], index: Index) -> None:
     """A port whose link failed is an echo of the GPU below it, if the log tells which one that is."""
     assert port.fold is not None
+    limits = index.limits
     if port.rule != "aer-fatal":
         fatal = [
             draft
@@ -111,18 +112,17 @@ def _port(port: Draft, drafts: Sequence[Draft], lost: Sequence[Draft], below: Se
         if fatal:
             port.echoes(next((draft for draft in lost if fatal[0].echo_of == draft.unit), fatal[0]))
         return
-    for cause in lost:
-        assert cause.fold is not None
-        if cause.host == port.host and _beside(port.fold, cause.fold, index, index.limits.echo_us):
-            port.echoes(cause)
-            return
-    for fold in below:
-        if fold.host == port.host and _beside(port.fold, fold, index, index.limits.echo_us):
-            port.more += fold.proof()
-            port.cause_of.append(port.unit)
-            port.part = port.unit = fold.unit
-            port.summary += "; it is the link of this GPU"
-            return
+    near = [fold for fold in below if fold.host == port.host and _beside(port.fold, fold, index, limits.echo_us)]
+    gone = [each for each in lost if each.host == port.host and each.fold is not None]
+    gone = [each for each in gone if each.fold and _beside(port.fold, each.fold, index, limits.echo_us)]
+    named = [each for each in gone if each.part in {fold.unit for fold in near}]
+    if named or (gone and not near):
+        port.echoes((named or gone)[0])
+    elif near:
+        port.more += near[0].proof()
+        port.cause_of.append(port.unit)
+        port.part = port.unit = near[0].unit
+        port.summary += "; it is the link of this GPU"
 
 
 def _beside(one: Fold, other: Fold, index: Index, within_us: int) -> bool:
@@ -277,7 +277,7 @@ def _app_caused(drafts: Sequence[Draft], index: Index) -> None:
                     other.cause_of.append(draft.part)
 
 
-def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots: int) -> None:
+def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, int]) -> None:
     for draft in drafts:
         if draft.fold is None or (
             draft.answer.verdict is not Verdict.BAD and draft.answer.verdict is not Verdict.WATCH
@@ -290,7 +290,7 @@ def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots
             draft.answer = WATCH if by.rule == "xid-154" else index.row(by.rule).answer
             draft.summary += "; it is over"
             draft.more += by.proof()
-        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < boots:
+        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < boots.get(draft.host, 0):
             draft.answer, draft.summary = WATCH, f"{draft.summary}; the host was booted since"
             draft.next = ("whether the unit is there and works after the boot",)
 
