@@ -9,6 +9,14 @@ from tests.health.judging import answered, judged
 
 HERE = Path(__file__).parent / "forms"
 FORMS: dict[str, Case] = {
+    "ibstatus.txt": case("bad, triage", ("port mlx5_3", "bad, triage")),
+    "ibv-devinfo.txt": case("watch, none", ("port mlx5_1", "watch, none")),
+    "nvlink-status-dcgmi.txt": case("bad, triage", ("gpu 1", "bad, triage"), ("nvswitch 9", "bad, triage")),
+    "fabric-manager-log.txt": case(
+        "bad, reboot", ("nvswitch 0000:86:00.0", "watch, none"), ("nvswitch 0000:c5:00.0", "bad, reboot")
+    ),
+    "smi-retired-pages.txt": case("bad, rma", ("gpu 0000:07:00", "bad, rma"), ("gpu 0000:08:00", "bad, reset-gpu")),
+    "panic.txt": case("watch, none", ("host", "watch, none")),
     "action-none-again.txt": case("watch, none", ("gpu 0000:1b:00", "watch, none")),
     "action-reboot.txt": case("bad, reboot", ("gpu 0000:1b:00", "bad, reboot")),
     "aer-fatal.txt": case("bad, reboot", ("pcie 0000:00:1c.0", "bad, reboot")),

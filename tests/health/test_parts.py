@@ -63,6 +63,8 @@ def test_words() -> None:
         ("6,1234,5678000,-;NVRM: x", 5_678_000, "boot", "", "NVRM: x"),
         ("<6>[   12.5] NVRM: x", 12_500_000, "boot", "", "NVRM: x"),
         ("[   12.5] nvme nvme0: x", 12_500_000, "boot", "", "nvme nvme0: x"),
+        ("[Apr 17 2024 01:51:39] [ERROR] x", 1_713_318_699_000_000, "wall", "", "[ERROR] x"),
+        ("[2024-04-17T01:51:39.5] error: x", 1_713_318_699_500_000, "wall", "", "error: x"),
         ("kernel: NVRM: x", None, "", "", "NVRM: x"),
         ("NVRM: x", None, "", "", "NVRM: x"),
         ("", None, "", "", ""),

@@ -299,8 +299,8 @@ def _link_states(block: Block, rows: list[Row], whole: Row | None = None) -> Ite
     states: dict[str, list[str]] = {}
     proof: dict[str, list[Row]] = {}
     for row in rows:
-        if named := re.search(r"gpuId (\d{1,3})", row.text):
-            unit = f"gpu {named.group(1)}"
+        if named := re.search(r"(gpu|physical)Id (\d{1,3})", row.text):
+            unit = f"{'gpu' if named.group(1) == 'gpu' else 'nvswitch'} {named.group(2)}"
         elif unit and re.fullmatch(r"\s*(?:[UDX_]\s+)*[UDX_]\s*", row.text):
             states.setdefault(unit, []).extend(row.text.split())
             proof.setdefault(unit, []).append(whole or row)

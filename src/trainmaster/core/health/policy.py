@@ -132,6 +132,8 @@ class Limits(Value):
     """Corrected errors of one DIMM in one log."""
     crc_errors: int = 100
     """CRC errors of one NVLink since they were last cleared."""
+    retired_pages: int = 60
+    """Pages of one GPU, of those generations that retire pages."""
     evidence_lines: int = 12
 
 

@@ -35,13 +35,14 @@ _OF_THE_LINK: Final = (
 )
 """What tells of the link. The others tell of congestion, or of how a buffer is set."""
 _PORT: Final = re.compile(r"(?:.*/)?([\w-]+)/ports/(\d+)/(?:(?:hw_)?counters/)?(\w+)")
+_FIELDS: Final = {"stat": "State", "phys": "Physical state", "rate": "Rate", "link": "Link layer"}
 _INVENTORY: Final = "whether this port is expected up: inventory, or the same port of its peers"
 
 
 def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a block about ports; None: it is not about any."""
     text = block.text
-    if re.search(r"^[ \t]*CA '", text, re.MULTILINE) or "ibpanic:" in text:
+    if re.search(r"^[ \t]*(?:CA '|Infiniband device '|hca_id:)", text, re.MULTILINE) or "ibpanic:" in text:
         return list(_ibstat(block))
     if "==>" in text and re.search(r"port\s+\d+\s+==>", text):
         return list(_ibdev2netdev(block))
@@ -54,9 +55,14 @@ def read(block: Block, index: Index) -> list[Finding] | None:
     return None
 
 
+def _spoken(state: str) -> str:
+    """`4: ACTIVE`, `PORT_ACTIVE (4)` and `Active` as one word."""
+    return state.split(":")[-1].split("(")[0].strip().removeprefix("PORT_")
+
+
 def state_answer(state: str, physical: str) -> tuple[Answer, str]:
     """What logical and physical state of a port mean together, and why."""
-    logical, phys = state.lower().split(":")[-1].strip(), physical.lower().split(":")[-1].strip().replace(" ", "")
+    logical, phys = _spoken(state).lower(), _spoken(physical).lower().replace(" ", "").replace("_", "")
     if phys == "disabled":
         return OK, "disabled on purpose"
     if logical == "active":
@@ -77,7 +83,11 @@ def _ibstat(block: Block) -> Iterator[Finding]:
         text = row.text.strip()
         if found := re.match(r"CA '([^']+)'", text):
             device, number = found.group(1), "1"
-        elif found := re.fullmatch(r"Port (\d+):", text):
+        elif found := re.match(r"Infiniband device '([^']+)' port (\d+) status", text):
+            device, number = found.groups()
+        elif found := re.match(r"hca_id:\s*(\S+)", text):
+            device, number = found.group(1), "1"
+        elif found := re.fullmatch(r"[Pp]ort:?\s*(\d+):?", text):
             number = found.group(1)
         elif found := re.search(r"stat of IB device '([^']+)' failed", text):
             summary = "the device is gone: the tool stopped here, and says nothing about those behind it"
@@ -85,8 +95,8 @@ def _ibstat(block: Block) -> Iterator[Finding]:
                 f"port {found.group(1)}", REBOOT, "ib-device-gone", summary, rows=[row],
                 next=("lspci of the card; the kernel log of mlx5_core",),
             )  # fmt: skip
-        elif device and (found := re.match(r"(State|Physical state|Rate|Base lid|Link layer): ?(.*)", text)):
-            ports.setdefault(f"{device}/{number}", {})[found.group(1)] = Row(row.number, row.text)
+        elif device and (found := re.match(r"(state|phys(?:ical)?[ _]state|rate|link_layer):", text, re.IGNORECASE)):
+            ports.setdefault(f"{device}/{number}", {})[_FIELDS[found.group(1).lower()[:4]]] = row
     fastest = max((_speed(fields) for fields in ports.values()), default=0)
     for name, fields in ports.items():
         unit = f"port {name.removesuffix('/1')}"
@@ -107,8 +117,8 @@ def _ibstat(block: Block) -> Iterator[Finding]:
 
 def _speed(fields: dict[str, Row]) -> int:
     """Gb/s of an active port; 0 if it is not active or says nothing."""
-    active = "State" in fields and fields["State"].text.rstrip().endswith("Active")
-    found = re.search(r"Rate: (\d{1,5})", fields["Rate"].text) if active and "Rate" in fields else None
+    active = "State" in fields and _spoken(fields["State"].text.partition(":")[2]).lower() == "active"
+    found = re.search(r"ate:\s*(\d{1,5})", fields["Rate"].text) if active and "Rate" in fields else None
     return int(found.group(1)) if found else 0
 
 

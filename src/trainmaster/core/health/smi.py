@@ -63,12 +63,15 @@ _FAILURE: Final = (
     "remapped_rows/failure",
     "remapped_rows.failure",
 )
+_RETIRED_COUNTS: Final = (
+    "retirement/retired_count", "retired_pages.single_bit_ecc.count", "retired_pages.double_bit.count"
+)  # fmt: skip
 _REMAPPED: Final = ("remapped_row_unc", "remapped_rows/uncorrectable_error", "remapped_rows.uncorrectable")
 _RETIRED: Final = ("pending_retirement", "pending_blacklist", "pending_page_blacklist", "retired_pages.pending")
 _VOLATILE: Final = (
     "volatile/dram_uncorrectable", "volatile/sram_uncorrectable", "volatile/sram_uncorrectable_parity",
     "volatile/sram_uncorrectable_secded", "volatile/sram_uncorrectable_sec-ded", "volatile/double_bit/total",
-    "ecc.errors.uncorrected.volatile.total", "volatile/double_bit/device_memory",
+    "ecc.errors.uncorrected.volatile.total", "uncorrected.volatile.dram", "uncorrected.volatile.sram",
 )  # fmt: skip
 _CORRECTED: Final = ("volatile/dram_correctable", "volatile/single_bit/total", "ecc.errors.corrected.volatile.total")
 _THRESHOLD: Final = ("sram_threshold_exceeded",)
@@ -145,6 +148,9 @@ def _claims(state: Gpu, index: Index) -> Iterator[tuple[Answer, str, list[Leaf]]
         )
     if leaves := state.above(index.limits.corrected_storm, *_CORRECTED):
         yield SUSPECT, "corrected errors by the million: look at their rate", leaves
+    retired = state.above(0, *_RETIRED_COUNTS)
+    if sum(_number(leaf.value) for leaf in retired) >= index.limits.retired_pages:
+        yield RMA, "so many pages are retired that the vendor takes the GPU back", retired
     if leaves := state.above(0, *_REMAPPED):
         yield WATCH, "rows were remapped after uncorrected errors and hold; more of them would tell", leaves
     if leaves := state.is_on(*_SLOW):

@@ -24,7 +24,9 @@ _HEAD: Final = re.compile(
     r"(?:\[\s*(?P<boot>\d{1,12}(?:\.\d{1,9})?)\]\s?"
     r"|\[[A-Z][a-z]{2} (?P<cmonth>[A-Z][a-z]{2})\s+(?P<cday>\d{1,2}) (?P<ctime>[\d:]{8}) (?P<cyear>\d{4})\]\s?"
     r"|\[\s*[+<]\s*\d+\.\d+>?\]\s?"
-    r"|(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?\s"
+    r"|\[(?P<fmonth>[A-Z][a-z]{2})\s+(?P<fday>\d{1,2}) (?P<fyear>\d{4}) (?P<ftime>[\d:]{8})\]\s?"
+    r"|\[?(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
+    r"(?P<zone>Z|[+-]\d\d:?\d\d)?\]?\s"
     r"|(?P<smonth>[A-Z][a-z]{2})\s+(?P<sday>\d{1,2}) (?P<stime>\d\d:\d\d:\d\d)(?:\.\d+)? "
     r"|\d+,\d+,(?P<kmsg>\d{1,18}),[^;]{0,40};)?"
     r"(?:(?:(?P<host>[A-Za-z0-9][\w.-]{0,252}) )?(?P<tag>[A-Za-z][\w./@-]{0,80})(?:\[\d+\])?: )?"
@@ -89,6 +91,8 @@ class Stamps:
             at, clock = _fraction(boot), "boot"
         elif cmonth is not None:
             at, clock = self._wall(found["cyear"], cmonth, found["cday"], found["ctime"]), "wall"
+        elif found["fmonth"] is not None:
+            at, clock = self._wall(found["fyear"], found["fmonth"], found["fday"], found["ftime"]), "wall"
         elif date is not None:
             year, month, day = date.split("-")
             at, clock = self._wall(year, month, day, found["time"]), "wall"
