@@ -99,3 +99,32 @@ def test_links_that_flap() -> None:
 
     answers = {times: answered(judged(log(times))).answer for times in (1, 3, 5)}
     assert answers == {1: "watch, none", 3: "watch, diagnose", 5: "bad, triage"}
+
+
+def xid(at_h: float, code: int, rest: str) -> str:
+    return f"[{at_h * 3600:.1f}] NVRM: Xid (PCI:0000:9c:00): {code}, pid=1, name=python, {rest}\n"
+
+
+def test_a_region_that_fails_again_is_the_part() -> None:
+    """1. Uncorrected errors four times in one region, a row remapped each time. 2. RMA. 3. In two regions: triage."""
+    one, other = "DRAM, FBPA 9, subpartition 1", "DRAM, FBPA 2, subpartition 0"
+    dying = "".join(
+        xid(at, 48, "DBE") + xid(at, 171, one) + xid(at, 63, "Row Remapper: New row") for at in (4, 6, 15, 16)
+    )
+    assert answered(judged(dying)).answer == "bad, rma"
+    assert answered(judged(xid(4, 48, "DBE") + xid(4, 171, one))).answer == "bad, reset-gpu"
+    twice = xid(4, 48, "DBE") + xid(4, 171, one) + xid(40, 48, "DBE") + xid(40, 171, other)
+    assert answered(judged(twice)).answer == "bad, triage"
+
+
+def test_a_detail_without_its_record_is_not_healthy() -> None:
+    """1. Xid 171 without the 48 that it belongs to. 2. It counts as the 48, and says what is missing."""
+    (finding,) = judged(xid(1, 171, "DRAM, FBPA 9, subpartition 1")).findings
+    assert (str(finding.answer), finding.confidence) == ("bad, reset-gpu", "medium")
+    assert "48" in finding.next_evidence[0]
+
+
+def test_repeats_across_boots() -> None:
+    """1. A GPU is lost, the host is booted, the GPU is lost again. 2. The slot is for people to look at."""
+    lost = "[99.5] NVRM: Xid (PCI:0000:61:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+    assert answered(judged(lost + "[0.0] Linux version 6.8.0\n" + lost)).answer == "bad, triage"

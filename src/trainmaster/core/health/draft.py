@@ -80,6 +80,8 @@ class Draft:
 
 def before(cause: Fold, echo: Fold, limits: Limits, within_us: int) -> bool:
     """Whether one came at most so long before the other began, or lies near it where there are no times."""
+    if cause.boot != echo.boot:
+        return False
     start, other = echo.first.stamp, cause.first.stamp
     if start.at_us is not None and other.at_us is not None and start.clock == other.clock:
         last = cause.last.stamp.at_us if cause.last.stamp.clock == start.clock else other.at_us

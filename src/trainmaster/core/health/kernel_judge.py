@@ -17,6 +17,7 @@ from trainmaster.core.health.relate import relate
 from trainmaster.core.health.words import APP, REBOOT, WATCH, Remedy, Verdict
 from trainmaster.core.health.xid import Decoded, action_answer, decode
 
+_DETAILS = frozenset({"xid-171", "xid-172"})
 _JOB_XIDS = frozenset({"xid-43"})
 _SEVERITY = {"fatal": "fatal", "non-fatal": "non-fatal"}
 
@@ -48,6 +49,12 @@ def _alone(fold: Fold, folds: Sequence[Fold], index: Index) -> Draft | None:
         draft.summary += f"; {fold.count} in this log"
     if draft.answer == APP or fold.rule in _JOB_XIDS:
         draft.unit = "job"
+    if fold.rule in _DETAILS:
+        whole = next((each for each in folds if _details(fold, each)), None)
+        draft.echo_of = fold.unit if whole else ""
+        if whole is None:
+            draft.answer, draft.confidence = index.row("xid-48").answer, "medium"
+            draft.next = ("Xid 48, which it belongs to: it is missing from this log",)
     if fold.rule not in index.rows:
         draft.confidence = "low"
     return draft
@@ -62,11 +69,12 @@ def _said(fold: Fold, row: Row) -> str:
 
 def _again(draft: Draft, fold: Fold, folds: Sequence[Fold], row: Row, index: Index) -> None:
     """What comes again in the same place asks for more."""
+    said = draft.summary
     for repeat in row.repeats:
         seen = _seen(fold, folds, repeat, index)
         if seen >= repeat.at_least and repeat.answer.rank > draft.answer.rank:
             draft.answer = repeat.answer
-            draft.summary = f"{_said(fold, row)}: {seen} incidents; {repeat.why}"
+            draft.summary = f"{said}: {seen} incidents; {repeat.why}"
 
 
 def _seen(fold: Fold, folds: Sequence[Fold], repeat: Repeat, index: Index) -> int:
@@ -96,7 +104,7 @@ def _seen(fold: Fold, folds: Sequence[Fold], repeat: Repeat, index: Index) -> in
 def _details(each: Fold, fold: Fold) -> bool:
     """Whether a fold carries the details of an ECC error (Xid 48)."""
     same = (each.unit, each.host, each.boot) == (fold.unit, fold.host, fold.boot)
-    return same and fold.rule == "xid-48" and each.rule in ("xid-171", "xid-172")
+    return same and fold.rule == "xid-48" and each.rule in _DETAILS
 
 
 def _action(fold: Fold, row: Row) -> Draft | None:
@@ -153,8 +161,6 @@ def _decoded(fold: Fold, folds: Sequence[Fold], index: Index) -> Draft:
 def _again_decoded(draft: Draft, fold: Fold, folds: Sequence[Fold], row: Row, index: Index) -> None:
     said = draft.summary
     _again(draft, fold, folds, row, index)
-    if draft.summary != said:
-        draft.summary = f"{said}; {draft.summary.rpartition(': ')[2]}"
     code_row = index.row(fold.rule)
     if draft.answer.remedy is Remedy.RESET_GPU:
         for repeat in code_row.repeats:
