@@ -9,6 +9,9 @@ from tests.health.judging import answered, judged
 
 HERE = Path(__file__).parent / "forms"
 FORMS: dict[str, Case] = {
+    "sinfo-by-node.txt": case("bad, triage", ("host node-02", "bad, triage"), ("host node-04", "watch, none")),
+    "pdsh.txt": case("bad, reboot", ("gpu 0000:1b:00", "bad, reboot")),
+    "scontrol-one-line.txt": case("bad, reboot", ("host node-02", "bad, reboot")),
     "ibstatus.txt": case("bad, triage", ("port mlx5_3", "bad, triage")),
     "ibv-devinfo.txt": case("watch, none", ("port mlx5_1", "watch, none")),
     "nvlink-status-dcgmi.txt": case("bad, triage", ("gpu 1", "bad, triage"), ("nvswitch 9", "bad, triage")),

@@ -17,7 +17,7 @@ _CUT: Final = re.compile(r"^(?:\$ |# )\S.*$", re.MULTILINE)
 _TOOLS: Final = re.compile(
     r"(?:sudo )?(?:nvidia-smi|dcgmi|dmesg|journalctl|ibstat|ibdev2netdev|lspci|sinfo|scontrol|show_gids)\b"
 )
-_LONGEST: Final = 1000
+_LONGEST: Final = 4000
 _SCOPE: Final = {
     Remedy.RESET_GPU: "gpu", Remedy.REBOOT: "host", Remedy.TRIAGE: "host", Remedy.RMA: "host", Remedy.CONFIG: "host"
 }  # fmt: skip

@@ -37,6 +37,8 @@ _KNOWN: Final = frozenset({
 _SINFO: Final = re.compile(
     r"(?:PARTITION\s+AVAIL|\S+\s+(?P<avail>up|down|inact|drain)\s+(?P<limit>\S+)\s+(?P<count>\d+)\s+(?P<state>\S+)\s+(?P<hosts>\S+)$)"
 )
+_BY_NODE: Final = re.compile(r"(?P<hosts>[\w.\[\],-]+)\s+\d+\s+\S+\s+(?P<state>[a-z]{2,12}[*#~%@^!$-]?)(?:\s|$)")
+"""`sinfo -N -l`."""
 _REASON: Final = re.compile(r"(?P<reason>.+?)\s+(?P<who>[\w.-]+)\s+(?P<at>\d{4}-\d\d-\d\dT[\d:]{8})\s+(?P<hosts>\S+)")
 _REASONS: Final[tuple[tuple[str, Answer, str], ...]] = (
     (
@@ -94,7 +96,7 @@ def read(block: Block, index: Index) -> list[Finding] | None:
     text = block.text
     if "NodeName=" in text:
         return list(_scontrol(block))
-    if re.search(r"^PARTITION\s+AVAIL", text, re.MULTILINE):
+    if re.search(r"^(?:PARTITION\s+AVAIL|NODELIST\s+NODES)\b", text, re.MULTILINE):
         return list(_sinfo(block))
     if "node-mark-offline" in text or "node-mark-online" in text:
         return list(_nhc(block))
@@ -149,7 +151,7 @@ def _sinfo(block: Block) -> Iterator[Finding]:
     """A finding a host that is at fault; planned ones by line, and hosts at work in one."""
     fine: list[Row] = []
     for row in block.rows():
-        found = _SINFO.match(row.text.strip())
+        found = _SINFO.match(row.text.strip()) or _BY_NODE.match(row.text.strip())
         if found is None or not found["state"]:
             continue
         answer, why = state_answer(normal(found["state"]))

@@ -105,7 +105,9 @@ class Stamps:
         elif inner is not None:
             at, clock = _fraction(inner), "boot"
         length = found.end()
-        if tag is not None and tag != "kernel":
+        if tag is not None and found.start("tag") == 0 and (inner or line.startswith("NVRM:", length)):
+            host = tag if tag != "kernel" else None  # `pdsh` puts the host before each line
+        elif tag is not None and tag != "kernel":
             length = found.start("tag")
             if host is not None and not (date or smonth):
                 host, length = None, found.start("host")  # `nvme nvme0: ...` is no host with a tag
