@@ -17,6 +17,7 @@ from trainmaster.core.events import (
     EpochPhase,
     GangUpgradeRequested,
     JobSubmitted,
+    LeaseTaken,
     ResumeRequested,
     TrainDeclared,
     VersionTargeted,
@@ -340,3 +341,24 @@ def test_a_job_does_not_wait_for_versions_that_nobody_has(upgraded: int) -> None
     world.pass_time(HOUR)
     assert world.attempt(job).state.value == "running"
     assert len(world.engine.state.jobs[job].attempts) == 2
+
+
+def test_a_promise_that_runs_out_while_no_server_runs() -> None:
+    """1. A job is not to be touched for a minute, and an operation waits for that. 2. The server is away when the
+    minute is over; the next one takes over. 3. It calls the operation at once, though agents have a grace to come
+    back."""
+    world = JobWorld(hosts=4)
+    job = world.run(hosts=3, spares=1, contract=MaintenanceContract(protected_until=Instant(world.now + MINUTE)))
+    name = world.request("nic", f"host/{world.attempt(job).members[0]}")
+    reason = world.operation(name).reason
+    assert reason is not None
+    assert reason.token is Token.JOB_PROTECTED
+    world.now = Instant(world.now + MINUTE + SECOND)
+    world.submit(LeaseTaken(at=world.now, lease=2, by=ME))
+    wake = world.engine.next_wake()
+    assert wake is not None
+    assert wake <= world.now
+    for host in world.names:
+        world.register(host)
+    world.pass_time(HOUR)
+    assert world.outcome(name) == "done"
