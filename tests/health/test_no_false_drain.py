@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.health.judging import index, judged
 from tests.health.mutate import NOISE
+from trainmaster.core.base.value import encode
 from trainmaster.core.health.read import read
 from trainmaster.core.health.words import Verdict
 
@@ -98,6 +99,17 @@ def test_the_same_engine_again_is_worth_a_diagnosis() -> None:
     assert units == {"gpu 0000:3b:00": "watch, diagnose", "job": "ok, restart-app"}
 
 
+def test_a_file_of_comments_is_unknown() -> None:
+    assert judged("# A  scontrol show node\n# B\n").verdict is Verdict.UNKNOWN
+
+
+def test_a_time_that_no_clock_has() -> None:
+    """1. A stamp of thirty digits. 2. It is no time, and the finding can be sent."""
+    (finding,) = judged("[" + "9" * 30 + ".1] " + XID + "62, pid=7, name=python").findings
+    assert finding.first_us is None
+    assert encode(finding)
+
+
 def test_a_thousand_lines_of_noise() -> None:
     """1. A log of lines that speak of the same things as faults do. 2. It is ok, since it has the form of a log."""
     chance = random.Random(4)
@@ -119,6 +131,7 @@ def test_garbage_is_unknown_or_quiet(text: str) -> None:
     findings = read("file", text, index())
     assert findings
     assert all(each.verdict is not Verdict.BAD for each in findings)
+    assert encode(findings)
 
 
 @settings(max_examples=150, deadline=None)
@@ -128,6 +141,7 @@ def test_lines_cut_and_mixed_crash_nothing(parts: list[tuple[str, int, str]]) ->
     text = "\n".join(line[:length] + tail for line, length, tail in parts)
     for each in read("file", text, index()):
         assert each.unit
+        assert encode(each)
         assert all(number <= text.count("\n") + 1 for number in each.lines)
         assert not each.echo_of or each.verdict in (Verdict.OK, Verdict.WATCH)
 

@@ -99,7 +99,7 @@ def blocks(file: str, text: str) -> Iterator[Block]:
             command = line
         else:
             section, command = line, ""
-    if text[start:].strip():
+    if text[start:].strip() or not _CUT.sub("", text).strip():  # what has nothing but comments is one output
         yield Block(file, section, command, first, text[start:])
 
 

@@ -38,10 +38,9 @@ def read(file: str, text: str, index: Index) -> list[Finding]:
             unread.append(block)
     answer = SKIPPED if findings else UNKNOWN
     for block in unread:
-        first = next((row for row in block.rows() if row.text.strip()), Row(block.first, ""))
-        shown = Row(first.number, first.text[:200])
+        shown = [Row(row.number, row.text[:200]) for row in block.rows() if row.text.strip()][:1]
         summary = "not read: this has no form that is known" if findings else "this has no form that is known"
-        findings.append(block.found("host", answer, "no-form", summary, rows=[shown], confidence="low"))
+        findings.append(block.found("host", answer, "no-form", summary, rows=shown, confidence="low"))
     assert findings
     return findings
 

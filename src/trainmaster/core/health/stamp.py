@@ -70,14 +70,18 @@ class Stamps:
             return self._any(line)
         end = line.find("] ", 1, 40)
         text = line[1:end]
-        known = self._bracketed.get(text)
-        if known is not None and end > 0 and "kernel: " not in line[end : end + 80]:
-            return known
-        stamp = self._any(line)
-        if end > 0 and stamp.at_us is not None and stamp.length == end + 2:
-            if len(self._bracketed) > _REMEMBERED:
-                self._bracketed.clear()
-            self._bracketed[text] = stamp
+        if end < 0 or "kernel: " in line[end : end + 80]:
+            return self._any(line)
+        stamp = self._bracketed.get(text)
+        if stamp is None:
+            plain = text.lstrip()
+            digits = plain.isascii() and plain.replace(".", "", 1).isdecimal()
+            uptime = digits and 0 < len(plain.partition(".")[0]) <= 12
+            stamp = Stamp(_fraction(plain), "boot", "", end + 2) if uptime else self._any(line)
+            if stamp.at_us is not None and stamp.length == end + 2:
+                if len(self._bracketed) > _REMEMBERED:
+                    self._bracketed.clear()
+                self._bracketed[text] = stamp
         return stamp
 
     def _any(self, line: str) -> Stamp:
