@@ -173,3 +173,21 @@ def test_no_text_takes_for_ever(unit: str) -> None:
     start = time.process_time()
     assert judged(unit * (500_000 // len(unit))).verdict is not Verdict.BAD
     assert time.process_time() - start < 5
+
+
+def test_damaged_captures_crash_nothing() -> None:
+    """1. Captures with characters changed, cut off, or run together. 2. Each gets findings that can be sent."""
+    chance = random.Random(7)
+    texts = [path.read_text("utf-8") for path in sorted(CASES.iterdir())]
+    for _ in range(1500):
+        letters = list(chance.choice(texts))
+        for _ in range(chance.randrange(1, 40)):
+            letters[chance.randrange(len(letters))] = chance.choice("\n\t ,:|<>{}[]()0123456789abcXYZ.\"'\\=\x1b\ufeff")
+        text = "".join(letters)[chance.randrange(50) :] + chance.choice(texts)[: chance.randrange(2000)]
+        assert encode(judged(text).findings)
+
+
+def test_registers_that_ran_together() -> None:
+    """A line that lost a space: it is decoded as far as it can be, and is nothing worse than to be watched."""
+    line = "[1.0] NVRM: Xid (PCI:0000:04:00): 145, RLW_CTRL Nonfatal XC0 i0 Link 00 (0x0000000310x80000000 0x00000000)"
+    assert judged(line).verdict is Verdict.WATCH

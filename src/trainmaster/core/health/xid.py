@@ -130,7 +130,7 @@ def _decode_nvlink5(code: int, rest: str, index: Index) -> Decoded:
     if found is None:
         return Decoded(None, "", "", "", "UNDECODABLE", False, WATCH)
     sub_unit, _, link, words = found.groups()
-    registers = [int(word, 16) for word in words.split()]
+    registers = [int(word, 16) for word in re.findall(r"0x[0-9a-fA-F]+", words)]
     first, status = registers[0] & 0xFFFFFFFF, registers[1] if len(registers) > 1 else 0
     fits: list[tuple[Mask, str]] = []
     for mask, layout, care, want in index.masks.get(code, ()):
