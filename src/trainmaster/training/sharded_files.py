@@ -53,11 +53,25 @@ class MetadataUnpickler(pickle.Unpickler):
             return Path
         if (module, name) == ("torch.serialization", "_get_layout"):
             return torch.serialization._get_layout
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if module == "torch":
             found = getattr(torch, name, None)
             if found is torch.Size or isinstance(found, torch.dtype | torch.layout):
                 return found
-        raise ForbiddenClass(f"{METADATA_NAME} names {module}.{name}, which is no part of checkpoint metadata; refused")
+        raise _forbidden(f"{module}.{name}")
+
+
+def _forbidden(what: str) -> ForbiddenClass:
+    return ForbiddenClass(f"{METADATA_NAME} names {what}, which is no part of checkpoint metadata; refused")
+
+
+def _member(owner: object, name: object) -> Any:
+    """Python before 3.11.4 writes the member of an enumeration as `getattr` of its class and its name: just that."""
+    formats: Any = metadata._MEM_FORMAT_ENCODING
+    if owner is formats and name in formats.__members__:
+        return formats[name]
+    raise _forbidden(f"attribute {name!r} of {owner!r}")
 
 
 class CarefulReader(FileSystemReader):

@@ -103,6 +103,30 @@ def test_metadata_of_torch_is_read_and_everything_else_refused(tmp_path: Path) -
             MetadataUnpickler(io.BytesIO(pickle.dumps(forbidden))).load()
 
 
+class _Attribute:
+    def __init__(self, owner: object, name: str) -> None:
+        self.asked = owner, name
+
+    def __reduce__(self) -> tuple[object, tuple[object, str]]:
+        return getattr, self.asked
+
+
+def test_members_of_enumerations_as_older_pythons_write_them() -> None:
+    """1. A memory format, as Python 3.11.2 pickles it: an attribute of its class. 2. It comes back. 3. Other attributes
+    and other owners do not."""
+    pytest.importorskip("torch")
+    from torch.distributed.checkpoint import metadata
+
+    from trainmaster.training.sharded_files import ForbiddenClass, MetadataUnpickler
+
+    formats = metadata._MEM_FORMAT_ENCODING
+    written = pickle.dumps(_Attribute(formats, "TORCH_CONTIGUOUS_FORMAT"))
+    assert MetadataUnpickler(io.BytesIO(written)).load() is formats.TORCH_CONTIGUOUS_FORMAT
+    for owner, name in ((formats, "__class__"), (formats, "mro"), (metadata.StorageMeta, "__init__")):
+        with pytest.raises(ForbiddenClass, match="attribute"):
+            MetadataUnpickler(io.BytesIO(pickle.dumps(_Attribute(owner, name)))).load()
+
+
 def test_a_directory_tells_whose_it_is(tmp_path: Path) -> None:
     """1. One of ours, published; one without a mark; a file; a link. 2. Only directories are told, with owners."""
     ours = tmp_path / "step-00000001"
