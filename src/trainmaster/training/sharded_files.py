@@ -68,9 +68,9 @@ def _forbidden(what: str) -> ForbiddenClass:
 
 def _member(owner: object, name: object) -> Any:
     """Python before 3.11.4 writes the member of an enumeration as `getattr` of its class and its name: just that."""
-    formats: Any = metadata._MEM_FORMAT_ENCODING
-    if owner is formats and name in formats.__members__:
-        return formats[name]
+    members: dict[object, Any] = dict(metadata._MEM_FORMAT_ENCODING.__members__)
+    if owner is metadata._MEM_FORMAT_ENCODING and name in members:
+        return members[name]
     raise _forbidden(f"attribute {name!r} of {owner!r}")
 
 
