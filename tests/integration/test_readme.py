@@ -54,7 +54,12 @@ def watch(arguments: list[str], environment: dict[str, str]) -> None:
     """Watches until a step is shown, then presses ctrl-c."""
     command = [sys.executable, "-m", "trainmaster", *arguments]
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what runs in the background ignores it
     ) as shown:
         assert shown.stdout is not None
         deadline = time.monotonic() + 90
