@@ -46,7 +46,7 @@ _FAULTS = (
 def figures() -> Iterator[Figure]:
     index = Index(shipped())
     mixed = _log(0.01)
-    ours, least = interleaved(lambda: _cpu(lambda: read("log", mixed, index)), lambda: _cpu(lambda: _least(mixed)), 5)
+    ours, least = interleaved(lambda: _cpu(lambda: read("log", mixed, index)), lambda: _cpu(lambda: _least(mixed)), 7)
     yield Figure(
         bench="health",
         figure="health.lines_per_s",
