@@ -25,6 +25,7 @@ from trainmaster.core.events import (
     AgentRegistered,
     AgentSilent,
     AnyEvent,
+    BreakerSet,
     CapacityDeclared,
     CatalogueDeclared,
     CheckpointFailed,
@@ -35,13 +36,21 @@ from trainmaster.core.events import (
     EpochPhase,
     FleetDeclared,
     GangUpgradeRequested,
+    HealthAcknowledged,
+    HealthConductDeclared,
+    HealthModeSet,
+    HealthReleased,
+    HealthReported,
     JobCancelled,
     JobRequeued,
     JobSubmitted,
     LeaseTaken,
     OperationCancelled,
     OperationRequested,
+    PartsSeen,
     ResumeRequested,
+    RmaClosed,
+    RmaOpened,
     RolloutDeclared,
     RolloutPassed,
     RolloutPaused,
@@ -58,6 +67,7 @@ from trainmaster.core.events import (
 )
 from trainmaster.core.fleet import hosts
 from trainmaster.core.glance import Glance
+from trainmaster.core.health import acts, standing
 from trainmaster.core.maintenance import drains, gangs, gate, maintain, running, trains, trials, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
@@ -303,6 +313,15 @@ _APPLY: Mapping[type, Callable[..., object]] = {
     RolloutResumed: trials.resume,
     RolloutStopped: trials.stop,
     GangUpgradeRequested: gangs.request,
+    HealthReported: standing.reported,
+    PartsSeen: standing.parts_seen,
+    HealthConductDeclared: acts.declare,
+    HealthModeSet: acts.set_mode,
+    HealthAcknowledged: acts.acknowledge,
+    HealthReleased: acts.release,
+    BreakerSet: acts.set_breaker,
+    RmaOpened: acts.open_rma,
+    RmaClosed: acts.close_rma,
 }
 
 _SIGNALS: Mapping[str, Callable[[Step, Attempt, HostId], None]] = {

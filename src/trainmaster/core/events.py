@@ -10,6 +10,17 @@ from trainmaster.core.fleet.events import (
     FleetDeclared,
     ResumeRequested,
 )
+from trainmaster.core.health.events import (
+    BreakerSet,
+    HealthAcknowledged,
+    HealthConductDeclared,
+    HealthModeSet,
+    HealthReleased,
+    HealthReported,
+    PartsSeen,
+    RmaClosed,
+    RmaOpened,
+)
 from trainmaster.core.maintenance.events import (
     CapacityDeclared,
     CatalogueDeclared,
@@ -44,6 +55,7 @@ __all__ = [
     "AgentReport",
     "AgentSilent",
     "AnyEvent",
+    "BreakerSet",
     "CapacityDeclared",
     "CatalogueDeclared",
     "CheckpointFailed",
@@ -54,13 +66,21 @@ __all__ = [
     "EpochPhase",
     "FleetDeclared",
     "GangUpgradeRequested",
+    "HealthAcknowledged",
+    "HealthConductDeclared",
+    "HealthModeSet",
+    "HealthReleased",
+    "HealthReported",
     "JobCancelled",
     "JobRequeued",
     "JobSubmitted",
     "LeaseTaken",
     "OperationCancelled",
     "OperationRequested",
+    "PartsSeen",
     "ResumeRequested",
+    "RmaClosed",
+    "RmaOpened",
     "RolloutDeclared",
     "RolloutPassed",
     "RolloutPaused",
@@ -122,7 +142,18 @@ AnyEvent = (
     | TrainPaused
     | TrainResumed
     | VersionTargeted
+    | BreakerSet
+    | HealthAcknowledged
+    | HealthConductDeclared
+    | HealthModeSet
+    | HealthReleased
+    | HealthReported
+    | PartsSeen
+    | RmaClosed
+    | RmaOpened
 )
 
-AgentReport = EffectEnded | WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed
+AgentReport = (
+    EffectEnded | WorkerExited | EpochPhase | CheckpointPublished | CheckpointFailed | HealthReported | PartsSeen
+)
 """What an agent may report; everything else comes from the server or from people."""

@@ -15,6 +15,7 @@ from trainmaster.core.base.ids import AttemptId, EffectId, HostId, JobId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect, attempt_of
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.health.book import Health
 from trainmaster.core.maintenance.book import Maintenance
 from trainmaster.core.maintenance.index import PlannerIndex
 from trainmaster.core.recovery.attempt import Attempt
@@ -45,6 +46,7 @@ class ClusterState(msgspec.Struct, kw_only=True):
     queue: list[JobId] = []
     """Jobs that wait for hosts, in the order in which they get them."""
     maintenance: Maintenance = msgspec.field(default_factory=Maintenance)
+    health: Health = msgspec.field(default_factory=Health)
     wanting: list[AttemptId] = []
     """Live attempts that want hosts: for a vacant place, a hand-over or a spare; oldest first. They come before the
     queue, so that a gang that lost a member is not stranded."""

@@ -22,6 +22,7 @@ from trainmaster.core.fleet.events import (
     FleetDeclared,
     ResumeRequested,
 )
+from trainmaster.core.health.told import sentences as health_sentences
 from trainmaster.core.maintenance.events import (
     CapacityDeclared,
     CatalogueDeclared,
@@ -299,4 +300,5 @@ _SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     RolloutResumed: _on("rollout", "resumed"),
     RolloutStopped: _on("rollout", "stopped"),
     GangUpgradeRequested: _gang_upgrade,
+    **health_sentences(who),
 }

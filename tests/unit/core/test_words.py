@@ -16,7 +16,9 @@ from trainmaster.core.base.ids import (
     OperationId,
     Owner,
     PodId,
+    PoolName,
     RackId,
+    RmaId,
     RolloutId,
     SessionId,
     TrainName,
@@ -32,6 +34,22 @@ from trainmaster.core.fleet.events import (
     ResumeRequested,
 )
 from trainmaster.core.fleet.inventory import HostSpec
+from trainmaster.core.health.conduct import HealthConduct, PoolConduct
+from trainmaster.core.health.events import (
+    BreakerSet,
+    Gone,
+    HealthAcknowledged,
+    HealthConductDeclared,
+    HealthModeSet,
+    HealthReleased,
+    HealthReported,
+    PartsSeen,
+    RmaClosed,
+    RmaOpened,
+)
+from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.part import Part
+from trainmaster.core.health.words import Remedy, Verdict
 from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import Catalogue
 from trainmaster.core.maintenance.events import (
@@ -275,6 +293,54 @@ CASES: list[tuple[AnyEvent, str]] = [
     (
         CheckpointFailed(at=AT, host=H1, attempt=ATTEMPT, epoch=2, step=1300, detail="no space left at step 1300"),
         "job-7.a1 epoch 2: checkpoint of step 1,300 failed, training goes on: no space left at step 1300",
+    ),
+    (
+        HealthReported(
+            at=AT,
+            host=H1,
+            boot=BootId("b1"),
+            probe="kernel-log",
+            findings=(
+                Finding(unit="port mlx5_0", verdict=Verdict.WATCH, remedy=Remedy.NONE, rule="flap", summary="flaps"),
+                Finding(
+                    unit="gpu 0000:1b:00", verdict=Verdict.BAD, remedy=Remedy.REBOOT, rule="xid", summary="lost"
+                ),
+            ),
+            gone=(Gone(unit="disk sda", rule="io-error"),),
+        ),
+        "h1: kernel-log says bad, reboot; gpu 0000:1b:00 bad, reboot: lost; port mlx5_0 watch, none: flaps and 1 more",
+    ),
+    (
+        PartsSeen(
+            at=AT,
+            host=H1,
+            boot=BootId("b1"),
+            chassis="SN-1",
+            parts=(Part(kind="gpu", slot="gpu 0000:1b:00"), Part(kind="gpu", slot="gpu 0000:1c:00")),
+        ),
+        "h1: its agent sees 2 gpu; chassis SN-1",
+    ),
+    (
+        HealthConductDeclared(at=AT, conduct=HealthConduct(pools=(PoolConduct(name=PoolName("desk")),)), by=KIM),
+        "kim declared how health acts: desk",
+    ),
+    (
+        HealthModeSet(at=AT, pool=PoolName("desk"), mode="act", by=KIM, reason="its advice is right"),
+        "kim set desk to act: its advice is right",
+    ),
+    (HealthAcknowledged(at=AT, hosts=(H1, H2), by=KIM, reason="a cable"), "kim took on h[1-2]: a cable"),
+    (HealthReleased(at=AT, hosts=(H1,), by=KIM, reason="reseated"), "kim says h1 is repaired: reseated"),
+    (
+        BreakerSet(at=AT, pool=PoolName("desk"), tripped=False, by=KIM, reason="a switch was replaced"),
+        "kim reset the breaker of desk: a switch was replaced",
+    ),
+    (
+        RmaOpened(at=AT, host=H1, unit="gpu 0000:1b:00", by=KIM, reason="it fails in every slot"),
+        "kim sends back gpu 0000:1b:00 of h1: it fails in every slot",
+    ),
+    (
+        RmaClosed(at=AT, rma=RmaId("rma-2"), outcome="no-fault-found", by=KIM, reason="the vendor's report"),
+        "kim closed rma-2 as no-fault-found: the vendor's report",
     ),
 ]
 

@@ -5,6 +5,8 @@ the log makes the same ids again.
     job      job-7                 the seventh job that was accepted
     attempt  job-7.a2              its second attempt
     operation op-12                the twelfth operation that was requested
+    case     case-9                the ninth fault that was taken up
+    rma      rma-2                 the second part that goes back
     effect   e1042.3               the third effect that the event with index 1042 caused
 """
 
@@ -25,6 +27,12 @@ KindName = NewType("KindName", str)
 """A kind of operation: upgrade, reboot, deep-check."""
 TrainName = NewType("TrainName", str)
 RolloutId = NewType("RolloutId", str)
+PoolName = NewType("PoolName", str)
+"""Hosts that health acts on together."""
+CaseId = NewType("CaseId", str)
+"""One fault of one host, from its first verdict to its end."""
+RmaId = NewType("RmaId", str)
+"""One part on its way back to its vendor."""
 BootId = NewType("BootId", str)
 """Changes with every boot of a host: what an agent started before it is gone after it."""
 SessionId = NewType("SessionId", str)
@@ -61,6 +69,16 @@ def job_of(attempt: AttemptId) -> JobId:
 def operation_id(number: int) -> OperationId:
     assert number > 0
     return f"op-{number}"  # type: ignore[return-value]  # called too often to call the type as well
+
+
+def case_id(number: int) -> CaseId:
+    assert number > 0
+    return CaseId(f"case-{number}")
+
+
+def rma_id(number: int) -> RmaId:
+    assert number > 0
+    return RmaId(f"rma-{number}")
 
 
 def effect_id(event_index: int, number: int) -> EffectId:

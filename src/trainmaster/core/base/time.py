@@ -16,6 +16,7 @@ MILLISECOND: Final = Duration(1_000)
 SECOND: Final = Duration(1_000_000)
 MINUTE: Final = Duration(60_000_000)
 HOUR: Final = Duration(3_600_000_000)
+DAY: Final = Duration(24 * HOUR)
 
 
 def seconds(value: float) -> Duration:
