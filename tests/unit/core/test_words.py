@@ -302,9 +302,7 @@ CASES: list[tuple[AnyEvent, str]] = [
             probe="kernel-log",
             findings=(
                 Finding(unit="port mlx5_0", verdict=Verdict.WATCH, remedy=Remedy.NONE, rule="flap", summary="flaps"),
-                Finding(
-                    unit="gpu 0000:1b:00", verdict=Verdict.BAD, remedy=Remedy.REBOOT, rule="xid", summary="lost"
-                ),
+                Finding(unit="gpu 0000:1b:00", verdict=Verdict.BAD, remedy=Remedy.REBOOT, rule="xid", summary="lost"),
             ),
             gone=(Gone(unit="disk sda", rule="io-error"),),
         ),

@@ -139,6 +139,8 @@ class Health(msgspec.Struct, kw_only=True):
     modes: dict[PoolName, Mode] = {}
     """Of pools that were promoted or set back by hand."""
     standings: dict[HostId, tuple[Standing, ...]] = {}
+    looked: dict[HostId, BootId] = {}
+    """The boot in which a probe of the host last reported."""
     opened: int = 0
     """Cases that were ever opened; the last one has this number."""
     cases: dict[CaseId, Case] = {}

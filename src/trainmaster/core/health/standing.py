@@ -11,6 +11,7 @@ def reported(step: Step, event: HealthReported) -> None:
     host = step.state.hosts[event.host]
     if host.boot and event.boot != host.boot:
         return
+    step.state.health.looked[event.host] = event.boot
     gone = {(each.unit, each.rule) for each in event.gone}
     known = {(each.finding.unit, each.finding.rule): each for each in step.state.health.standings.get(event.host, ())}
     known = {key: each for key, each in known.items() if not (each.probe == event.probe and key in gone)}
@@ -24,4 +25,6 @@ def reported(step: Step, event: HealthReported) -> None:
 
 def parts_seen(step: Step, event: PartsSeen) -> None:
     """The parts of a host, as an agent sees them now."""
-    step.state.health.history.chassis[event.host] = event.chassis
+    health = step.state.health
+    health.looked[event.host] = event.boot
+    health.history.chassis[event.host] = event.chassis
