@@ -27,7 +27,7 @@ from trainmaster.core.health.words import (
     of_another_tool,
     parse_answer,
 )
-from trainmaster.core.health.xid import decode, xid_signals
+from trainmaster.core.health.xid import Xids, decode
 from trainmaster.live.health.files import Unreadable, content
 from trainmaster.live.health.policyfile import load, shipped
 from trainmaster.live.tomlfile import FileError
@@ -103,7 +103,7 @@ def test_registers_decode_as_the_vendor_says() -> None:
     """1. Each line is decoded. 2. It gives the action, sub-unit and layout that stand beside it in the table."""
     for row in (CASES / "16-xid144-149-decoded.tsv").read_text("utf-8").rstrip("\n").split("\n")[1:]:
         now, _, sub_unit, layout, line = row.split("\t")
-        (signal,) = xid_signals(line, index())
+        (signal,) = Xids(index()).signals(line)
         decoded = decode(int(signal.rule.removeprefix("xid-")), line, index())
         assert decoded.now == now
         assert now == "UNDECODABLE" or (decoded.sub_unit, decoded.layout) == (sub_unit, layout)

@@ -1,5 +1,6 @@
 """Drafts: findings while they are still being related to each other."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.core.health.finding import Confidence, Finding
@@ -71,6 +72,7 @@ class Draft:
             scope=(self.scope or _SCOPES.get(self.answer.remedy, "")) if needs else "",
             at=self.part if self.part != self.unit else "",
             host=self.host,
+            boot=self.fold.boot.id if self.fold else "",
             section=section,
             file=file,
             first_us=min(stamps, default=None),
@@ -86,7 +88,8 @@ def before(cause: Fold, echo: Fold, limits: Limits, within_us: int) -> bool:
     if start.at_us is not None and other.at_us is not None and start.clock == other.clock:
         last = cause.last.stamp.at_us if cause.last.stamp.clock == start.clock else other.at_us
         return other.at_us <= start.at_us + 1_000_000 and start.at_us - max(last or 0, other.at_us) <= within_us
-    return abs(echo.first.number - cause.last.number) <= limits.near_lines
+    near = limits.near_lines
+    return cause.first.number - near <= echo.first.number <= cause.last.number + near
 
 
 def ends(clear: Fold, fold: Fold) -> bool:
@@ -97,3 +100,11 @@ def ends(clear: Fold, fold: Fold) -> bool:
     if at.at_us is not None and last.at_us is not None and at.clock == last.clock and at.at_us != last.at_us:
         return at.at_us > last.at_us
     return clear.last.number > fold.last.number
+
+
+def by_unit(folds: Iterable[Fold]) -> dict[tuple[str, str], list[Fold]]:
+    """Folds by unit and host."""
+    found: dict[tuple[str, str], list[Fold]] = {}
+    for fold in folds:
+        found.setdefault((fold.unit, fold.host), []).append(fold)
+    return found

@@ -50,6 +50,8 @@ class Finding(Value):
     """Where it was seen, if the unit is not a place: the GPU on which a job failed."""
     host: str = ""
     """As the lines name it; empty: they name none."""
+    boot: str = ""
+    """The id of the boot in which it was seen; empty: nothing names it."""
     section: str = ""
     """The part of the file, where one file holds several captures."""
     file: str = ""

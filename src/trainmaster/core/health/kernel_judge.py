@@ -9,9 +9,9 @@ happened on beside it.
 
 from collections.abc import Mapping, Sequence
 
-from trainmaster.core.health.draft import Draft
+from trainmaster.core.health.draft import Draft, by_unit
 from trainmaster.core.health.finding import Finding
-from trainmaster.core.health.fold import Bursts, Fold
+from trainmaster.core.health.fold import OTHERS, Boot, Bursts, Fold
 from trainmaster.core.health.policy import Code, Index, Repeat, Row, Text
 from trainmaster.core.health.relate import relate
 from trainmaster.core.health.words import APP, REBOOT, WATCH, Remedy, Verdict
@@ -23,16 +23,20 @@ _SEVERITY = {"fatal": "fatal", "non-fatal": "non-fatal"}
 
 
 def judge(
-    folds: Sequence[Fold], index: Index, file: str = "", section: str = "", boots: Mapping[str, int] = {}
+    folds: Sequence[Fold], index: Index, file: str = "", section: str = "", boots: Mapping[str, Boot] = {}
 ) -> list[Finding]:
     """The findings of one log, in which hosts were booted so often."""
-    drafts = [draft for fold in folds if (draft := _alone(fold, folds, index)) is not None]
+    of_unit = by_unit(folds)
+    drafts = [draft for fold in folds if (draft := _alone(fold, of_unit[fold.unit, fold.host], index)) is not None]
+    for draft in drafts:
+        if draft.fold is not None and draft.fold.unit.endswith(OTHERS):
+            draft.summary += "; this host shows more faults than are told apart, so units are not named any more"
     drafts = relate(drafts, folds, index, boots)
     return [draft.finding(file, section) for draft in drafts]
 
 
 def _alone(fold: Fold, folds: Sequence[Fold], index: Index) -> Draft | None:
-    """What a fold says by itself; None: nothing, it only belongs to others."""
+    """What a fold says by itself and with the others of its unit; None: nothing, it only belongs to others."""
     row = index.row(fold.rule)
     if (isinstance(row, Code) and row.role == "clears") or (isinstance(row, Text) and row.role in ("clears", "detail")):
         return None

@@ -1,34 +1,39 @@
 """Kernel logs and what daemons write between them: from text to folded signals.
 
-Almost all lines of a log say nothing about health, so no line is looked at before one of a few dozen literals was found
-in it: each literal is searched through the whole text by `str.find`, which costs less than one call per line would.
-Only lines with a hit get a number, a stamp and patterns. (One large pattern for all literals was measured slower: the
-engine tries its alternatives at every character.)
+Almost all lines of a log say nothing about health, so no line is looked at before one of a hundred literals was found
+in it (`finder`). Only lines with a hit get a number, a stamp and patterns, and what a message says is remembered by
+what its patterns found in it, so that the next copy costs little although its process has another number.
 
 Three things need more than their line. A message that goes over several lines is joined by what it says, since only the
-first line has a stamp and others may stand between. A stack belongs to the report above it by order. And `Linux
-version` begins another boot: what a reboot cures is over then.
+first line has a stamp and others may stand between. A stack belongs to the report above it by order: the report waits
+for the lines after it, and is judged as far as it is known until then. And `Linux version` begins another boot: what a
+reboot cures is over then.
+
+A log is read whole or in pieces of whole lines, as it comes; both give the same folds.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from trainmaster.core.health.fold import Fold, Folder, Line, Signal
-from trainmaster.core.health.policy import Index, Text
+from trainmaster.core.health.fold import FIRST_BOOT, Boot, Fold, Folder, Line, Signal
+from trainmaster.core.health.policy import OWN, Index, Text
 from trainmaster.core.health.stamp import Stamp, Stamps
 from trainmaster.core.health.unit import function, gpu, of_driver, unit_of
-from trainmaster.core.health.xid import sxid_signal, xid_signals
+from trainmaster.core.health.xid import Xids, sxid_signal
 
-_XID: Final = "NVRM: Xid ("
-_SXID: Final = "SXid ("
-_LOST_GPU: Final = "NVRM: The NVIDIA GPU "
+_XID, _SXID, _LOST_GPU, _LINUX, _BOOT, _REBOOT = OWN
+_BOOTS: Final = frozenset({_LINUX, _BOOT, _REBOOT})
 _LOST: Final = "fallen off the bus"
-_BOOT: Final = "Linux version "
-_OWN: Final = (_XID, _SXID, _LOST_GPU, _BOOT)
-_LONGEST: Final = 4_000
+LONGEST: Final = 4_000
 """Characters of a line that are looked at. Lines of the kernel end at about a thousand."""
 _SAMPLE: Final = 400
+_FOLLOWING: Final = 20_000
+"""Characters after a report in which its stack is looked for."""
 _REMEMBERED: Final = 4096
-"""Messages whose signals are kept for their next copy."""
+_JOURNAL_BOOT: Final = re.compile(r"-- Boot ([0-9a-f]{32}) --")
+
+Row = tuple[Text, re.Pattern[str], re.Pattern[str] | None]
 
 
 class Scan(NamedTuple):
@@ -36,108 +41,180 @@ class Scan(NamedTuple):
 
     folds: list[Fold]
     lines: int
-    boots: dict[str, int]
-    """How many boots each host has gone through in it."""
+    boots: dict[str, Boot]
+    """The newest boot of each host."""
 
 
 def scan(text: str, first_line: int, index: Index) -> Scan:
     """Reads a text; its first line has this number in the file."""
-    reader = _Reader(text, first_line, index)
-    reader.read()
+    reader = Reader(index, first_line)
+    reader.read(text)
     lines = text.count("\n") + (not text.endswith("\n"))
-    return Scan(list(reader.folder.folds.values()), lines, reader.boots)
+    return Scan(reader.folds(), lines, reader.boots)
 
 
-class _Reader:
-    """One pass over one text."""
+class _Waiting:
+    """A report whose meaning depends on the lines that follow it."""
 
-    def __init__(self, text: str, first_line: int, index: Index) -> None:
-        self.text, self.index, self.number = text, index, first_line
-        self.folder = Folder(index.limits.burst_us, index.limits.evidence_lines)
-        self.stamps = Stamps()
-        self.boots: dict[str, int] = {}
+    def __init__(self, rows: Sequence[tuple[Text, Signal, re.Pattern[str] | None]], literal: str, lines: int) -> None:
+        self.rows, self.literal = rows, literal
+        self.lines, self.characters = lines, _FOLLOWING
+        """How many more it waits for."""
+        self.found = [then is None for _, _, then in rows]
+        self.place = 0
+        self.line = Line(0, "", Stamp(None, "", "", 0))
+
+    @property
+    def signal(self) -> Signal | None:
+        """What it says as far as is known: the first row that has all it needs."""
+        return next((signal for (_, signal, _), found in zip(self.rows, self.found, strict=True) if found), None)
+
+    def goes_on(self, text: str, start: int) -> bool:
+        """Reads the text behind it; whether it waits for more."""
+        stop = start
+        while self.lines and stop < len(text):
+            self.lines -= 1
+            stop = text.find("\n", stop) + 1 or len(text)
+        again = text.find(self.literal, start, stop)
+        limit = min(stop, start + self.characters) if again < 0 else min(again, start + self.characters)
+        self.found = [
+            found or (then is not None and then.search(text, start, limit) is not None)
+            for found, (_, _, then) in zip(self.found, self.rows, strict=True)
+        ]
+        self.characters -= stop - start
+        return not self.found[0] and self.lines > 0 and self.characters > 0 and again < 0
+
+
+class Reader:
+    """Reads a log in pieces of whole lines. The host and the boot are those of lines that name none themselves."""
+
+    def __init__(self, index: Index, number: int = 1, host: str = "", boot: str = "") -> None:
+        self.index = index
+        self.number = number
+        """Of the next line."""
+        self.folder = Folder(index)
+        self.boots: dict[str, Boot] = {}
+        self.waiting: list[_Waiting] = []
+        self._host, self._first = host, Boot(0, boot) if boot else FIRST_BOOT
+        self._stamps = Stamps()
+        self._xids = Xids(index)
         self._lost: str = ""
-        self._known: dict[str, list[Signal]] = {}
+        self._signals: dict[tuple[str, tuple[str | None, ...]], Signal] = {}
         self._stamp = Stamp(None, "", "", 0)
+        self._marked = False
+        """Whether a journal has just said that a boot begins."""
 
-    def read(self) -> None:
-        position = 0
-        for start, literals in sorted(self._hits().items()):
-            self.number += self.text.count("\n", position, start)
+    def read(self, text: str) -> None:
+        """Reads some more lines."""
+        self._hear(text)
+        position, number = 0, self.number
+        for start, end, literals in self.index.finder.hits(text):
+            number += text.count("\n", position, start)
             position = start
-            end = self.text.find("\n", start)
-            end = len(self.text) if end < 0 else end
-            self._line(self.text[start : min(end, start + _LONGEST)].rstrip("\r"), literals, end)
+            line = text[start : min(end, start + LONGEST)]
+            self._line(line.rstrip("\r") if line[-1:] == "\r" else line, literals, text, end + 1, number)
+        self.number = number + text.count("\n", position)
 
-    def _hits(self) -> dict[int, list[str]]:
-        """Starts of lines, with the literals that they have."""
-        text, hits = self.text, {}  # type: str, dict[int, list[str]]
-        for literal in (*_OWN, *self.index.literals):
-            at = text.find(literal)
-            while at >= 0:
-                hits.setdefault(text.rfind("\n", 0, at) + 1, []).append(literal)
-                end = text.find("\n", at)
-                at = text.find(literal, end) if end >= 0 else -1
-        return hits
+    def folds(self) -> list[Fold]:
+        """All folds in the order of their first lines; those of reports that wait as far as they are known."""
+        more = [(each.signal, each.line, each.place) for each in self.waiting if each.signal is not None]
+        return sorted(self.folder.with_more(more), key=lambda fold: fold.born)
 
-    def _line(self, text: str, literals: list[str], end: int) -> None:
-        stamp = self.stamps.read(text)
+    def _hear(self, text: str) -> None:
+        still = []
+        for each in self.waiting:
+            if each.goes_on(text, 0):
+                still.append(each)
+            elif each.signal is not None:
+                self.folder.add(each.signal, each.line, each.place)
+        self.waiting = still
+
+    def _line(self, text: str, literals: list[str], whole: str, after: int, number: int) -> None:
+        stamp = self._stamps.read(text)
         if stamp.at_us is None and text[:1].isspace():
             stamp = Stamp(self._stamp.at_us, self._stamp.clock, self._stamp.host, 0)  # the rest of the line before
+        if self._host and stamp.host != self._host:
+            stamp = stamp._replace(host=self._host)
         self._stamp = stamp
         body = text[stamp.length :]
-        if _BOOT in literals and body.startswith(_BOOT):
-            self.boots[stamp.host] = self.boots.get(stamp.host, 0) + 1
-        line = Line(self.number, text, stamp, self.boots.get(stamp.host, 0))
-        for signal in self._known.get(body) or self._signals(literals, body, end):
-            self.folder.add(signal, line)
-
-    def _signals(self, literals: list[str], body: str, end: int) -> list[Signal]:
-        """What a message says. Remembered for its next copy, unless it depends on what stands around it."""
-        signals: list[Signal] = []
-        alone = True
+        if stamp.host not in self.boots or not _BOOTS.isdisjoint(literals):
+            self._booted(stamp.host, body, literals)
+        line = Line(number, text, stamp, self.boots[stamp.host])
+        place = 0
         for literal in literals:
-            if literal == _XID:
-                signals += xid_signals(body, self.index)
-            elif literal == _SXID:
-                switch = sxid_signal(body)
-                signals += [switch] if switch else []
-            elif literal == _LOST_GPU:
-                self._lost, alone = body.partition(_LOST_GPU)[2].split(" ", 1)[0], False
-            elif literal != _BOOT:
-                found, by_itself = self._text(literal, body, end)
-                signals += [found] if found else []
-                alone = alone and by_itself
-        if alone and signals:
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
-            self._known[body] = signals
-        return signals
+            for signal in self._of(literal, body, line, whole, after, place):
+                self.folder.add(signal, line, place)
+                place += 1
+            place += 1
 
-    def _text(self, literal: str, body: str, end: int) -> tuple[Signal | None, bool]:
-        """The signal of the first row that fits, and whether the message alone decided."""
-        alone = True
+    def _of(self, literal: str, body: str, line: Line, whole: str, after: int, place: int) -> Sequence[Signal]:
+        """What a message says, as far as this literal of it tells."""
+        if literal == _XID:
+            return self._xids.signals(body)
+        if literal == _SXID:
+            switch = sxid_signal(body)
+            return (switch,) if switch else ()
+        if literal == _LOST_GPU:
+            self._lost = body.partition(_LOST_GPU)[2].split(" ", 1)[0]
+            return ()
+        fits: list[tuple[Text, Signal, re.Pattern[str] | None]] = []
         for row, pattern, then in self.index.literals.get(literal, ()):
-            alone = alone and then is None
             found = pattern.search(body)
-            if found and (then is None or then.search(self._after(end, row.contains))):
-                return _signal(row, found.groupdict()), alone
+            if found is None:
+                continue
+            signal = self._signal(row, found)
+            if then is None and not fits:
+                return (signal,)
+            fits.append((row, signal, then))
+            if then is None:
+                break
+        if fits:
+            return self._wait(fits, literal, line, whole, after, place)
         if literal == _LOST and self._lost and "NVRM" in body:
             lost, self._lost = self._lost, ""
-            return Signal("xid-79", gpu(lost)), False
-        return None, alone and literal != _LOST
+            return (Signal("xid-79", gpu(lost)),)
+        return ()
 
-    def _after(self, end: int, literal: str) -> str:
-        """The lines that follow, up to the next report of the same kind."""
-        stop = end
-        for _ in range(self.index.limits.near_lines):
-            stop = self.text.find("\n", stop + 1)
-            if stop < 0:
-                stop = len(self.text)
-                break
-        following = self.text[end : min(stop, end + 20_000)]
-        again = following.find(literal)
-        return following if again < 0 else following[:again]
+    def _wait(
+        self,
+        fits: Sequence[tuple[Text, Signal, re.Pattern[str] | None]],
+        literal: str,
+        line: Line,
+        whole: str,
+        after: int,
+        place: int,
+    ) -> Sequence[Signal]:
+        """The signal of a report with a stack; nothing, if its lines have not all come yet."""
+        report = _Waiting(fits, literal, self.index.limits.near_lines)
+        if not report.goes_on(whole, after):
+            return (report.signal,) if report.signal else ()
+        report.line, report.place = line, place
+        self.waiting.append(report)
+        return ()
+
+    def _signal(self, row: Text, found: re.Match[str]) -> Signal:
+        """Remembered by what the pattern found, so that a copy with other numbers beside it is the same signal."""
+        key = (row.id, found.groups())
+        signal = self._signals.get(key)
+        if signal is None:
+            if len(self._signals) >= _REMEMBERED:
+                self._signals.clear()
+            signal = self._signals[key] = _signal(row, found.groupdict())
+        return signal
+
+    def _booted(self, host: str, body: str, literals: list[str]) -> None:
+        """Another boot of a host, if the line says so; of all hosts, if a journal does."""
+        known = self.boots.setdefault(host, self.boots.get("", self._first))
+        if self._first.id:
+            return  # whoever gave the boot gives no lines of another one
+        if body.startswith((_BOOT, _REBOOT)):
+            named = _JOURNAL_BOOT.match(body)
+            for each, its in self.boots.items():
+                self.boots[each] = Boot(its.order + 1, named.group(1) if named else "")
+            self._marked = True
+        elif _LINUX in literals and body.startswith(_LINUX):
+            self.boots[host] = Boot(known.order + 1, known.id if self._marked else "")
+            self._marked = False
 
 
 def _signal(row: Text, groups: dict[str, str | None]) -> Signal:

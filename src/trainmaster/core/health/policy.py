@@ -16,9 +16,11 @@ spellings of one event into one incident.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from trainmaster.core.base.value import Value
+from trainmaster.core.health.finder import Finder
 from trainmaster.core.health.words import WATCH, Answer
 
 Role = str
@@ -135,6 +137,8 @@ class Limits(Value):
     retired_pages: int = 60
     """Pages of one GPU, of those generations that retire pages."""
     evidence_lines: int = 12
+    folds_per_host: int = 512
+    """Different faults of one host that are told apart."""
 
 
 class Policy(Value):
@@ -146,6 +150,12 @@ class Policy(Value):
     masks: tuple[Mask, ...]
     limits: Limits = Limits()
 
+
+_GPUS: Final = "gpu"
+_OF_GPUS: Final = ("xid-", "sxid-", "aer-", "hung-task")
+"""Rules that code relates to each other, besides what rows say."""
+OWN: Final = ("NVRM: Xid (", "SXid (", "NVRM: The NVIDIA GPU ", "Linux version ", "-- Boot ", "-- Reboot --")
+"""Literals of lines that code reads, not rows."""
 
 UNLISTED: Final = Code(
     codes=(),
@@ -172,6 +182,10 @@ class Index:
             then = re.compile(row.then) if row.then else None
             self.literals.setdefault(row.contains, []).append((row, re.compile(row.pattern), then))
 
+        self.finder = Finder((*OWN, *self.literals))
+        self.enders = frozenset({"xid-154", *(name for name, row in self.rows.items() if _ends_others(row))})
+        self._families = _families(self.rows)
+
         self.masks: dict[int, list[tuple[Mask, str, int, int]]] = {}
         """By Xid: the row, the layout of the register, which of its bits count, and what they must be."""
         for mask in policy.masks:
@@ -179,8 +193,35 @@ class Index:
                 care = int(re.sub("[01]", "1", text).replace("-", "0"), 2)
                 self.masks.setdefault(mask.xid, []).append((mask, layout, care, int(text.replace("-", "0"), 2)))
 
+    def family(self, rule: str) -> str:
+        """Rules that may be related to each other have the same family."""
+        return self._families.get(rule, self._families[_GPUS])
+
     def row(self, rule: str) -> Row:
         """The row of a rule; of a code that nobody listed, the one that says so. Raises `KeyError` for other rules."""
         if rule not in self.rows and rule.startswith(("xid-", "sxid-")):
             return UNLISTED
         return self.rows[rule]
+
+
+def _ends_others(row: Row) -> bool:
+    return isinstance(row, Code | Text) and (row.role == "clears" or bool(row.clears))
+
+
+def _families(rows: Mapping[str, Row]) -> dict[str, str]:
+    """Rules by family: what a row names is of its family, and all that comes from GPUs and their links is one."""
+    above = {rule: rule for rule in (*rows, _GPUS)}
+
+    def top(rule: str) -> str:
+        while above[rule] != rule:
+            rule = above[rule]
+        return rule
+
+    for rule, row in rows.items():
+        named = [_GPUS] if rule.startswith(_OF_GPUS) else []
+        if isinstance(row, Text):
+            named += [*row.echo_of, *row.joins, *row.clears, *([row.counts_as] if row.counts_as else [])]
+        for other in named:
+            if other in above:
+                above[top(rule)] = top(other)
+    return {rule: top(rule) for rule in above}

@@ -14,8 +14,8 @@ A cause must come first, within a time, on the same host; where lines have no ti
 
 from collections.abc import Mapping, Sequence
 
-from trainmaster.core.health.draft import Draft, before, ends
-from trainmaster.core.health.fold import Fold
+from trainmaster.core.health.draft import Draft, before, by_unit, ends
+from trainmaster.core.health.fold import FIRST_BOOT, Boot, Fold
 from trainmaster.core.health.policy import Code, Index, Text
 from trainmaster.core.health.words import APP, OK, REBOOT, RESET, SUSPECT, WATCH, Remedy, Verdict
 
@@ -26,7 +26,7 @@ _ROOTS = ("xid-149", "xid-150", "xid-148", "xid-144", "xid-74", "xid-147", "xid-
 _OF_THE_BOOT = frozenset({Remedy.RESET_GPU, Remedy.RESET_GPU_LATER, Remedy.REBOOT})
 
 
-def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, int]) -> list[Draft]:
+def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, Boot]) -> list[Draft]:
     """The drafts, related; implied ones added."""
     drafts = [*drafts, *_implied(drafts, folds, index)]
     _join(drafts, index)
@@ -71,8 +71,10 @@ def _implied(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index) -> li
 def _join(drafts: Sequence[Draft], index: Index) -> None:
     for draft in drafts:
         row = index.row(draft.rule)
+        if not isinstance(row, Text) or not row.joins:
+            continue
         for other in drafts:
-            if not isinstance(row, Text) or other.rule not in row.joins or other.host != draft.host:
+            if other.rule not in row.joins or other.host != draft.host:
                 continue
             if draft.fold and other.fold and _beside(draft.fold, other.fold, index, index.limits.stuck_us):
                 draft.answer = max(draft.answer, other.answer, key=lambda answer: answer.rank)
@@ -135,13 +137,17 @@ def _others(drafts: Sequence[Draft], cause: Draft) -> list[Draft]:
 
 
 def _explained_by_rows(drafts: Sequence[Draft], index: Index) -> None:
+    of_rule: dict[str, list[Draft]] = {}
+    for each in sorted(drafts, key=lambda each: -(each.fold.first.number if each.fold else 0)):
+        of_rule.setdefault(each.rule, []).append(each)
     for draft in drafts:
         row = index.row(draft.rule)
-        if draft.echo_of or not isinstance(row, Text | Code) or draft.fold is None:
+        if draft.echo_of or not isinstance(row, Text | Code) or draft.fold is None or not row.echo_of:
             continue
         names = {f"xid-{name}" if isinstance(name, int) else name for name in row.echo_of}
-        for cause in sorted(drafts, key=lambda each: -(each.fold.last.number if each.fold else 0)):
-            fits = cause.rule in names and cause.fold and not (draft.rule.startswith("aer-") and cause.rule == LOST)
+        causes = [cause for name in names for cause in of_rule.get(name, ())]
+        for cause in sorted(causes, key=lambda each: -(each.fold.first.number if each.fold else 0)):
+            fits = cause.fold and not (draft.rule.startswith("aer-") and cause.rule == LOST)
             here = cause.host == draft.host or "host" in draft.rule or cause.rule == "ib-port-error"
             if (
                 fits
@@ -277,7 +283,8 @@ def _app_caused(drafts: Sequence[Draft], index: Index) -> None:
                     other.cause_of.append(draft.part)
 
 
-def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, int]) -> None:
+def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, Boot]) -> None:
+    enders = by_unit(fold for fold in folds if fold.rule in index.enders)
     for draft in drafts:
         if draft.fold is None or (
             draft.answer.verdict is not Verdict.BAD and draft.answer.verdict is not Verdict.WATCH
@@ -285,12 +292,13 @@ def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots
             continue
         if draft.answer.rank > index.row(draft.rule).answer.rank and draft.answer.remedy not in _OF_THE_BOOT:
             continue  # what comes again and again is not over when it is over once more
-        by = next((fold for fold in folds if _ends(fold, draft, index)), None)
+        its = enders.get((draft.fold.unit, draft.host), ())
+        by = next((fold for fold in its if _ends(fold, draft, index)), None)
         if by is not None:
             draft.answer = WATCH if by.rule == "xid-154" else index.row(by.rule).answer
             draft.summary += "; it is over"
             draft.more += by.proof()
-        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < boots.get(draft.host, 0):
+        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < boots.get(draft.host, FIRST_BOOT):
             draft.answer, draft.summary = WATCH, f"{draft.summary}; the host was booted since"
             draft.next = ("whether the unit is there and works after the boot",)
 

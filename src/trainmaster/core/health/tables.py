@@ -20,7 +20,7 @@ from trainmaster.core.health.policy import Index
 from trainmaster.core.health.stamp import Stamp
 from trainmaster.core.health.unit import gpu
 from trainmaster.core.health.words import APP, OK, RESET, RMA, SUSPECT, TRIAGE, WATCH, Verdict
-from trainmaster.core.health.xid import action_of, xid_signals
+from trainmaster.core.health.xid import Xids, action_of
 
 Cells = list[tuple[Row, dict[str, str]]]
 _REGION: Final = re.compile(r"FBPA\s*(\d+)\D{0,20}sub-?partition\s*(\d+)|bank\s*(0x[0-9a-f]+|\d+)", re.IGNORECASE)
@@ -45,22 +45,22 @@ def read(block: Block, index: Index) -> list[Finding] | None:
 
 def _lines(block: Block, rows: Cells, index: Index) -> list[Finding]:
     """A column of raw lines: each is decoded anew, whatever other columns say about it."""
-    folder = Folder(index.limits.burst_us, index.limits.evidence_lines)
+    folder, xids = Folder(index), Xids(index)
     for row, cells in rows:
-        line = Line(row.number, row.text, Stamp(None, "", "", 0), 0)
-        for signal in xid_signals(cells["line"], index):
+        line = Line(row.number, row.text, Stamp(None, "", "", 0))
+        for signal in xids.signals(cells["line"]):
             folder.add(signal, line)
     return judge(list(folder.folds.values()), index, block.file, block.section)
 
 
 def _xid_events(block: Block, rows: Cells, index: Index) -> list[Finding]:
     """Time, GPU, code."""
-    folder = Folder(index.limits.burst_us, index.limits.evidence_lines)
+    folder = Folder(index)
     for row, cells in rows:
         if cells["xid"].isdigit() and len(cells["xid"]) < 6:
             at = re.fullmatch(r"\d{1,12}(?:\.\d+)?", cells.get("t_s", ""))
             stamp = Stamp(round(float(at.group()) * 1e6), "boot", "", 0) if at else Stamp(None, "", "", 0)
-            folder.add(Signal(f"xid-{cells['xid']}", gpu(cells["gpu"])), Line(row.number, row.text, stamp, 0))
+            folder.add(Signal(f"xid-{cells['xid']}", gpu(cells["gpu"])), Line(row.number, row.text, stamp))
     return judge(list(folder.folds.values()), index, block.file, block.section)
 
 

@@ -7,7 +7,6 @@ it cleans up after. What decodes to no row stays undecoded: watch, keep the raw 
 """
 
 import re
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from trainmaster.core.health.fold import Signal
@@ -28,6 +27,8 @@ _LINK_REGISTERS: Final = re.compile(r"link (\d+)\s*\(((?:0x[0-9a-fA-F]+(?:, ?)?)
 _NVLINK5: Final = re.compile(
     r"([A-Z][A-Z0-9_]+(?: Degraded)?)\s+(Fatal|Nonfatal|Non-fatal)\s.{0,20}?Link (-?\d+) \(((?:0x[0-9a-fA-F]+ ?)+)\)"
 )
+_DETAILS: Final = {13: _ENGINE, 45: _CAUSE, 154: _ACTION, 74: _LINK_REGISTERS}
+_REMEMBERED: Final = 4096
 
 ACTIONS: Final[dict[str, str]] = {
     "none": "none", "gpu reset required": "reset", "reset": "reset", "gpu reset": "reset", "reset required": "reset",
@@ -60,37 +61,69 @@ class Decoded(NamedTuple):
     answer: Answer
 
 
-def xid_signals(body: str, index: Index) -> Iterator[Signal]:
-    """The signals of a message with an Xid; several if it names another Xid as its cause."""
-    found = _XID.search(body)
-    if found is None:
-        return
-    unit, code = gpu(found.group(1)), int(found.group(2))
-    rest = body[found.end() : found.end() + 600]
-    rule = f"xid-{code}"
-    if code == 13:
-        engine = _ENGINE.search(rest)
-        yield Signal(rule, unit, part=("engine", f"GPC {engine[1]} TPC {engine[2]}") if engine else None)
-    elif code == 45:
-        cause = _CAUSE.search(rest)
-        yield Signal(rule, unit, fact=cause.group(1) if cause else "")
-    elif code == 154:
-        action = _ACTION.search(rest)
-        yield Signal(rule, unit, fact=action_of(action.group(1)) if action else "unknown")
-    elif code == 74 or 144 <= code <= 150:
-        decoded = decode(code, rest, index)
-        part = ("link", decoded.link) if decoded.link else None
-        yield Signal(rule, unit, variant=f"{decoded.sub_unit}|{decoded.now}|{decoded.layout}", part=part, fact=rest)
-    else:
-        yield Signal(rule, unit, part=_part(code, rest))
+class Xids:
+    """Reads messages with an Xid. What one means is remembered by what its patterns found, so that a copy of it from
+    another process is the same signal."""
 
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._known: dict[tuple[str, str, str | None], tuple[Signal, ...]] = {}
+        """By address, code and detail; None: the code has none."""
 
-def _part(code: int, rest: str) -> tuple[str, str] | None:
-    if code in (48, 63, 64, 94, 95, 171, 172):
-        region = _REGION.search(rest)
-        return ("region", region.group(0).lower()) if region else None
-    pid = _PID.search(rest)
-    return ("job", pid.group(1)) if pid else None
+    def signals(self, body: str) -> tuple[Signal, ...]:
+        """The signals of a message; none if it is none of an Xid."""
+        found = _XID.search(body)
+        if found is None:
+            return ()
+        address, code = found.groups()
+        plain = self._known.get((address, code, None))
+        if plain is not None:
+            return plain
+        detail = self._detail(int(code), body[found.end() : found.end() + 600])
+        key = (address, code, detail)
+        signals = self._known.get(key)
+        if signals is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            signals = self._known[key] = (self._signal(int(code), gpu(address), detail or ""),)
+        return signals
+
+    def _detail(self, code: int, rest: str) -> str | None:
+        """What of a message decides besides its code; None: nothing does."""
+        pattern = _DETAILS.get(code)
+        if pattern is None and 144 <= code <= 150:
+            pattern = _NVLINK5
+        if pattern is None:
+            kinds = self._kinds(code)
+            if not kinds & {"region", "job"}:
+                return None
+            pattern = _REGION if "region" in kinds else _PID
+        found = pattern.search(rest)
+        return found.group() if found else ""
+
+    def _kinds(self, code: int) -> set[str]:
+        """Sub-parts that a repeat of this code asks for."""
+        rules = [f"xid-{code}", *(["xid-48"] if code in (171, 172) else [])]
+        return {repeat.same for rule in rules for repeat in self._index.row(rule).repeats}
+
+    def _signal(self, code: int, unit: str, detail: str) -> Signal:
+        rule = f"xid-{code}"
+        if code == 13:
+            engine = _ENGINE.search(detail)
+            return Signal(rule, unit, part=("engine", f"GPC {engine[1]} TPC {engine[2]}") if engine else None)
+        if code == 45:
+            return Signal(rule, unit, fact=detail.rpartition(" ")[2])
+        if code == 154:
+            action = _ACTION.search(detail)
+            return Signal(rule, unit, fact=action_of(action.group(1)) if action else "unknown")
+        if code == 74 or 144 <= code <= 150:
+            decoded = decode(code, detail, self._index)
+            part = ("link", decoded.link) if decoded.link else None
+            return Signal(rule, unit, f"{decoded.sub_unit}|{decoded.now}|{decoded.layout}", part, fact=detail)
+        if "region" in self._kinds(code):
+            return Signal(rule, unit, part=("region", detail.lower()) if detail else None)
+        pid = _PID.search(detail)
+        return Signal(rule, unit, part=("job", pid.group(1)) if pid else None)
 
 
 def sxid_signal(body: str) -> Signal | None:
