@@ -49,6 +49,7 @@ class AgentHost:
         self.log = directory / "agent.log"
         self.packages = directory / "packages"
         self.reboot_command = ""
+        self.flags: tuple[str, ...] = ("--kernel-log", "none")
         self._effects = 0
 
     def start_agent(self) -> None:
@@ -57,7 +58,7 @@ class AgentHost:
         command += ["--token-file", str(self.directory / "token"), "agent", "run", "--host", HOST]
         command += ["--address", "127.0.0.1", "--host-dir", self.paths.host_dir]
         command += ["--memory-dir", self.paths.memory_dir, "--jobs-dir", self.paths.jobs_dir]
-        command += ["--reboot-command", self.reboot_command]
+        command += ["--reboot-command", self.reboot_command, *self.flags]
         environment = {**os.environ, "TRAINMASTER_PACKAGES": str(self.packages)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)

@@ -45,11 +45,28 @@ def agent() -> None:
     metavar="COMMAND",
     help="Boots the host anew, such as 'systemctl reboot'; without it operations that need a reboot are refused.",
 )
-def run(host: str, address: str, host_dir: str, memory_dir: str, jobs_dir: str, reboot_command: str) -> None:
+@click.option("--kernel-log", default="/dev/kmsg", metavar="FILE", show_default=True,
+              help="Where the kernel's log is read; none: nowhere.")  # fmt: skip
+@click.option("--kmsg-facility", type=click.Choice(["kernel", "user"]), default="kernel", show_default=True,
+              help="user: lines that programs wrote count as well. For tests only.")  # fmt: skip
+@click.option("--policy", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="Rows of the health policy that take the place of those shipped.")  # fmt: skip
+def run(
+    host: str,
+    address: str,
+    host_dir: str,
+    memory_dir: str,
+    jobs_dir: str,
+    reboot_command: str,
+    kernel_log: str,
+    kmsg_facility: str,
+    policy: Path | None,
+) -> None:
     """Own a host: carry out what the server asks for, report what happens. SIGTERM ends all work on the host; a crash
     ends none."""
     from trainmaster.core.base.ids import HostId
     from trainmaster.live.agent.agent import AgentSettings
+    from trainmaster.live.agent.health.monitor import HealthSettings, policy_index
 
     config = settings()
     if not config.server:
@@ -63,7 +80,14 @@ def run(host: str, address: str, host_dir: str, memory_dir: str, jobs_dir: str, 
         memory_dir=str(Path(memory_dir).absolute()),
         jobs_dir=str(Path(jobs_dir).absolute()),
         reboot_command=_words(reboot_command),
+        health=HealthSettings(
+            kernel_log="" if kernel_log == "none" else kernel_log,
+            facility=kmsg_facility,
+            policy=str(policy.absolute()) if policy else "",
+        ),
     )
+    if policy is not None:
+        policy_index(made.health.policy)  # a bad file is refused now and not at the first line
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {host} %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     _run(made)

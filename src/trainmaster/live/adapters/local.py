@@ -9,7 +9,7 @@ Every process is recorded by id and start time, so that `down` ends exactly what
     STATE/run/plan.json        what was asked for
     STATE/run/NAME.json        a process: nanny, server, agent-HOST
     STATE/run/NAME.log         what it said
-    STATE/hosts/HOST           the disk of a host
+    STATE/hosts/HOST           the disk of a host; `kernel.log` in it is what its kernel says
     STATE/jobs                 what all hosts share
     STATE/packages             packages of components, for `live.agent.component`
     /dev/shm/trainmaster-FLEET-HASH/HOST     the memory of a host
@@ -42,6 +42,7 @@ from trainmaster.ports.errors import UserError
 MEMORY: Final = Path("/dev/shm")
 HOSTS_LIMIT: Final = 64
 """Local hosts are for trying things out; an agent alone takes 40 MB."""
+KMSG_HOST: Final = "TRAINMASTER_LOCAL_KMSG"
 AGENT_GRACE_S: Final = 22.0
 """An agent gives workers fifteen seconds to save, two more to end, and its last reports one."""
 SERVER_GRACE_S: Final = 8.0
@@ -79,6 +80,20 @@ def agent_of(host: HostId) -> str:
 
 def host_dir(state: Path, host: HostId) -> Path:
     return state / "hosts" / host
+
+
+def kernel_log(state: Path, host: HostId) -> Path:
+    """The kernel's log of a local host: a file of its own, since all of them share one kernel, and what it says is
+    about the machine. A line that is appended here is a line of that host's kernel."""
+    return host_dir(state, host) / "kernel.log"
+
+
+def health_flags(state: Path, host: HostId) -> list[str]:
+    """How the agent of a local host looks at its health. The host that `TRAINMASTER_LOCAL_KMSG` names has the machine's
+    kernel log, lines of programs included: for tests of the real thing."""
+    if os.environ.get(KMSG_HOST) == host:
+        return ["--kernel-log", "/dev/kmsg", "--kmsg-facility", "user"]
+    return ["--kernel-log", str(kernel_log(state, host))]
 
 
 def memory_dir(plan: LocalPlan, host: HostId) -> Path:

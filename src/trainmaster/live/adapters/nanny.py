@@ -88,7 +88,7 @@ def _agent(state: Path, plan: LocalPlan, host: HostId, secret: str) -> Ward:
     command += ["agent", "run", "--host", host, "--address", "127.0.0.1", "--jobs-dir", str(state / "jobs")]
     command += ["--host-dir", str(local.host_dir(state, host)), "--memory-dir", str(local.memory_dir(plan, host))]
     reboot = (sys.executable, "-m", "trainmaster.live.adapters.local_reboot", str(state), host)
-    command += ["--reboot-command", shlex.join(reboot)]
+    command += ["--reboot-command", shlex.join(reboot), *local.health_flags(state, host)]
     return Ward(state, local.agent_of(host), command)
 
 

@@ -43,6 +43,7 @@ from trainmaster.live.agent import verify
 from trainmaster.live.agent.attempt import EffectFailed, HostAttempt, NotRun, load_prepared
 from trainmaster.live.agent.files import now, read_or_none, tail, write_whole
 from trainmaster.live.agent.group import Group
+from trainmaster.live.agent.health.monitor import HealthSettings, Monitor
 from trainmaster.live.agent.journal_file import JournalFile
 from trainmaster.live.agent.operation import Operations
 from trainmaster.live.agent.outbox import Outbox
@@ -79,6 +80,7 @@ class AgentSettings(Value):
     jobs_dir: str
     reboot_command: tuple[str, ...] = ()
     """Boots the host anew; empty: this agent can't."""
+    health: HealthSettings = HealthSettings()
 
     def url(self) -> str:
         """Raises `OSError` if the server's file is not there, which it is only while the server runs."""
@@ -151,6 +153,7 @@ class Agent:
         await asyncio.to_thread(self.operations.adopt)
         await asyncio.to_thread(self._look_at_components)
         await self._adopt()
+        self._start(Monitor(self.settings.health, self.host, self.boot, self.paths, self.outbox.add).run())
         conversation = asyncio.create_task(self.session.run(), name="session")
         watching = asyncio.create_task(self._watch(), name="watch")
         tasks: set[asyncio.Task[Any]] = {conversation, watching}

@@ -28,6 +28,16 @@ class HostPaths(Value):
         return Path(self.memory_dir, "outbox.jsonl")
 
     @property
+    def health_told(self) -> Path:
+        """What the server was told of the health of this host in this boot."""
+        return Path(self.memory_dir, "health-told.json")
+
+    @property
+    def log_place(self) -> Path:
+        """How far the kernel's log was read; on disk, so that a new boot is told from a first start."""
+        return Path(self.host_dir, "kernel-log.json")
+
+    @property
     def journal(self) -> Path:
         return Path(self.host_dir, "journal.jsonl")
 
