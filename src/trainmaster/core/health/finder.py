@@ -1,15 +1,17 @@
 """Finding the few lines of a text that hold one of very many literals.
 
-`str.find` runs through a text faster than anything else that Python has, but a run per literal adds up: with a hundred
-of them it is most of the work. So literals are put under *gates*, short pieces that several of them share and that
-usual lines rarely have. The text is searched for gates, and only lines with one are asked for the literals below it. A
-literal without a gate of the list is its own. Gates change what searching costs and never what is found.
+`str.find` for a hundred literals is most of the work of reading a log, and lines repeat: whole storms of them, and all
+that a kernel says every day, differ in their digits only. So what a line holds is remembered under the line *without
+its digits*, and found out again only for a line that is new. A literal with digits in it may be on one line of such a
+kind and not on the next, so that these few are looked for in each.
 
-(One pattern with all literals was measured slower: the engine tries its alternatives at every character.)
+A line that is new is asked for *gates* first, short pieces that many literals share and usual lines rarely have. They
+change what searching costs and never what is found. (One pattern with all literals was measured slower: the engine
+tries its alternatives at every character.)
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 _GATES: Final = (
     "NVRM", "SXid", "NVSwitch", "GPU", "NVIDIA", "AER", "severity=", "ECC", "EDAC", "rror", "ault", "ail", "ink ",
@@ -17,48 +19,62 @@ _GATES: Final = (
     "gres", "busy", "event", "PCIe", "amdgpu", "nvme", "mlx5", "Memory", "mce: ", "Machine", " | ", "XFS", "nfs",
 )  # fmt: skip
 """In the order in which they are tried as the gate of a literal."""
+_DIGITS: Final = b"0123456789"
+_REMEMBERED: Final = 8192
+"""Kinds of lines."""
+_PIECE: Final = 1 << 20
+LONGEST: Final = 4_000
+"""Characters of a line that are looked at. Lines of the kernel end at about a thousand."""
 
 
-class Hit(NamedTuple):
-    """A line with literals."""
-
-    start: int
-    end: int
-    """Where its line break stands, or the text ends."""
-    literals: list[str]
+def _kind(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass").translate(None, _DIGITS)
 
 
 class Finder:
     """Literals, ready to be searched for. Raises `ValueError` for an empty one."""
 
     def __init__(self, literals: Iterable[str]) -> None:
-        self._gates: dict[str, list[str]] = {}
+        self._gates: dict[bytes, list[tuple[str, bytes]]] = {}
         for literal in dict.fromkeys(literals):
             if not literal or "\n" in literal:
                 raise ValueError(f"{literal!r} is no literal of a line")
             gate = next((gate for gate in _GATES if gate in literal), literal)
-            self._gates.setdefault(gate, []).append(literal)
+            self._gates.setdefault(_kind(gate), []).append((literal, _kind(literal)))
+        self._kinds: dict[bytes, tuple[tuple[str, ...], bool]] = {}
+        """What lines of a kind hold, and whether that has to be looked for in each."""
 
-    def hits(self, text: str) -> Iterator[Hit]:
-        """The lines that hold literals, in order; the literals in the order of the gates."""
-        found: dict[int, list[str]] = {}
-        ends: dict[int, int] = {}
-        find, rfind, length = text.find, text.rfind, len(text)
-        for gate, literals in self._gates.items():
-            at = find(gate)
-            alone = literals[0] if literals == [gate] else ""
-            while at >= 0:
-                start = rfind("\n", 0, at) + 1
-                end = ends.get(start, -1)
-                if end < 0:
-                    end = find("\n", at)
-                    end = ends[start] = length if end < 0 else end
-                if alone:
-                    found.setdefault(start, []).append(alone)
-                else:
-                    for literal in literals:
-                        if find(literal, start, end) >= 0:
-                            found.setdefault(start, []).append(literal)
-                at = find(gate, end)
-        for start in sorted(found):
-            yield Hit(start, ends[start], found[start])
+    def hits(self, text: str) -> Iterator[tuple[int, str, int, tuple[str, ...]]]:
+        """The lines that hold literals, in order: their number from 0, the line, where the next one begins, and the
+        literals in the order of the gates."""
+        number = at = 0
+        while at < len(text):
+            stop = text.find("\n", at + _PIECE)
+            piece = text[at:] if stop < 0 else text[at:stop]
+            for line, kind in zip(piece.split("\n"), _kind(piece).split(b"\n"), strict=True):
+                at += len(line) + 1
+                held = self._kinds.get(kind)
+                if held is None:
+                    held = self._held(kind)
+                if held[0]:
+                    shown = line[:LONGEST]
+                    literals = held[0] if not held[1] else tuple(each for each in held[0] if each in shown)
+                    if literals:
+                        yield number, shown, at, literals
+                number += 1
+
+    def _held(self, kind: bytes) -> tuple[tuple[str, ...], bool]:
+        """The literals that a line of this kind holds or may hold."""
+        found = [
+            (literal, bare)
+            for gate, literals in self._gates.items()
+            if gate in kind
+            for literal, bare in literals
+            if bare in kind
+        ]
+        held = tuple(literal for literal, _ in found), any(literal.encode() != bare for literal, bare in found)
+        if len(kind) <= LONGEST:
+            if len(self._kinds) >= _REMEMBERED:
+                self._kinds.clear()
+            self._kinds[kind] = held
+        return held

@@ -137,9 +137,9 @@ class Fold:
         """Whether this tells more than that the same goes on."""
         self.count += signal.times
         at, last = line.stamp.at_us, self.last.stamp.at_us
-        news = len(self.lines) < 2
+        news = False
         if at is None or last is None or at >= last:
-            news = news or (at is None and line.number - self.last.number > near)
+            news = at is None and line.number - self.last.number > near
             self.last = line
             if signal.fact and signal.fact != self.newest:
                 self.newest, news = signal.fact, True
@@ -147,14 +147,25 @@ class Fold:
             first = self.first.stamp.at_us
             if first is not None and at < first:
                 self.first, news = line, True
-        if len(self.lines) < keep:
+        kept = len(self.lines)
+        if kept < keep:
             self.lines.append(line)
-        news = self.bursts.add(at, gap_us) or news
-        part = signal.part
+            news = news or kept < 2
+        began = self.bursts.last
+        if began is None or at is None or not began <= at <= began + gap_us:
+            news = self.bursts.add(at, gap_us) or news
+        else:
+            self.bursts.last = at  # most lines: a little later than the one before
+        if signal.part is not None or signal.fact:
+            news = self._detail(signal, at, gap_us) or news
+        return news
+
+    def _detail(self, signal: Signal, at: int | None, gap_us: int) -> bool:
+        news, part, fact = False, signal.part, signal.fact
         if part is not None and (part in self.parts or len(self.parts) < _PARTS):
-            news = self.parts.setdefault(part, Bursts()).add(at, gap_us) or news
-        if signal.fact and signal.fact not in self.facts and len(self.facts) < _FACTS:
-            self.facts.append(signal.fact)
+            news = self.parts.setdefault(part, Bursts()).add(at, gap_us)
+        if fact and fact not in self.facts and len(self.facts) < _FACTS:
+            self.facts.append(fact)
             news = True
         return news
 

@@ -25,8 +25,6 @@ from trainmaster.core.health.xid import Xids, sxid_signal
 _XID, _SXID, _LOST_GPU, _LINUX, _BOOT, _REBOOT = OWN
 _BOOTS: Final = frozenset({_LINUX, _BOOT, _REBOOT})
 _LOST: Final = "fallen off the bus"
-LONGEST: Final = 4_000
-"""Characters of a line that are looked at. Lines of the kernel end at about a thousand."""
 _SAMPLE: Final = 400
 _FOLLOWING: Final = 20_000
 """Characters after a report in which its stack is looked for."""
@@ -71,12 +69,16 @@ class _Waiting:
 
     def goes_on(self, text: str, start: int) -> bool:
         """Reads the text behind it; whether it waits for more."""
-        stop = start
-        while self.lines and stop < len(text):
-            self.lines -= 1
-            stop = text.find("\n", stop) + 1 or len(text)
-        again = text.find(self.literal, start, stop)
-        limit = min(stop, start + self.characters) if again < 0 else min(again, start + self.characters)
+        limit = start + self.characters
+        again = text.find(self.literal, start, limit)
+        if again >= 0 and text.count("\n", start, again) < self.lines:
+            stop = again
+        else:
+            stop, again = start, -1
+            while self.lines and stop < len(text):
+                self.lines -= 1
+                stop = text.find("\n", stop) + 1 or len(text)
+        limit = min(stop, limit)
         self.found = [
             found or (then is not None and then.search(text, start, limit) is not None)
             for found, (_, _, then) in zip(self.found, self.rows, strict=True)
@@ -107,13 +109,10 @@ class Reader:
     def read(self, text: str) -> None:
         """Reads some more lines."""
         self._hear(text)
-        position, number = 0, self.number
-        for start, end, literals in self.index.finder.hits(text):
-            number += text.count("\n", position, start)
-            position = start
-            line = text[start : min(end, start + LONGEST)]
-            self._line(line.rstrip("\r") if line[-1:] == "\r" else line, literals, text, end + 1, number)
-        self.number = number + text.count("\n", position)
+        first = self.number
+        for number, line, after, literals in self.index.finder.hits(text):
+            self._line(line.rstrip("\r") if line[-1:] == "\r" else line, literals, text, after, first + number)
+        self.number += text.count("\n")
 
     def folds(self) -> list[Fold]:
         """All folds in the order of their first lines; those of reports that wait as far as they are known."""
@@ -129,7 +128,7 @@ class Reader:
                 self.folder.add(each.signal, each.line, each.place)
         self.waiting = still
 
-    def _line(self, text: str, literals: list[str], whole: str, after: int, number: int) -> None:
+    def _line(self, text: str, literals: Sequence[str], whole: str, after: int, number: int) -> None:
         stamp = self._stamps.read(text)
         if stamp.at_us is None and text[:1].isspace():
             stamp = Stamp(self._stamp.at_us, self._stamp.clock, self._stamp.host, 0)  # the rest of the line before
@@ -202,7 +201,7 @@ class Reader:
             signal = self._signals[key] = _signal(row, found.groupdict())
         return signal
 
-    def _booted(self, host: str, body: str, literals: list[str]) -> None:
+    def _booted(self, host: str, body: str, literals: Sequence[str]) -> None:
         """Another boot of a host, if the line says so; of all hosts, if a journal does."""
         known = self.boots.setdefault(host, self.boots.get("", self._first))
         if self._first.id:

@@ -16,7 +16,9 @@ _MONTHS: Final = {
     "Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10,
     "Nov": 11, "Dec": 12,
 }  # fmt: skip
-_REMEMBERED: Final = 10_000
+_REMEMBERED: Final = 1000
+_KERNEL: Final = " kernel: "
+_UPTIME: Final = re.compile(r"\[ *(\d{1,12})\.(\d{6})\] ", re.ASCII)
 _HALF_A_YEAR: Final = 183 * 86_400 * SECOND
 
 _HEAD: Final = re.compile(
@@ -59,29 +61,31 @@ class Stamps:
 
     def __init__(self) -> None:
         self._days: dict[tuple[str, str, str], int] = {}
-        self._bracketed: dict[str, Stamp] = {}
+        self._heads: dict[str, Stamp] = {}
         self._year = 1972
         """A leap year, for lines without one: 29 February exists in it."""
         self._last_us = 0
 
     def read(self, line: str) -> Stamp:
-        """The head of a line. Bracketed times, which kernel logs have most, are read once for all lines of a moment."""
-        if line[:1] != "[":
+        """The head of a line. The two forms that logs have most are read by themselves, the second once for all lines
+        of one second and host."""
+        if line[:1] == "[":
+            found = _UPTIME.match(line)
+            if found is None or line.find("kernel: ", found.end(), found.end() + 80) >= 0:
+                return self._any(line)
+            whole, part = found.groups()
+            return Stamp(int(whole) * SECOND + int(part), "boot", "", found.end())
+        end = line.find(_KERNEL, 0, 80)
+        if end < 0 or line[end + len(_KERNEL) : end + len(_KERNEL) + 1] == "[":
             return self._any(line)
-        end = line.find("] ", 1, 40)
-        text = line[1:end]
-        if end < 0 or "kernel: " in line[end : end + 80]:
-            return self._any(line)
-        stamp = self._bracketed.get(text)
+        head = line[:end]
+        stamp = self._heads.get(head)
         if stamp is None:
-            plain = text.lstrip()
-            digits = plain.isascii() and plain.replace(".", "", 1).isdecimal()
-            uptime = digits and 0 < len(plain.partition(".")[0]) <= 12
-            stamp = Stamp(_fraction(plain), "boot", "", end + 2) if uptime else self._any(line)
-            if stamp.at_us is not None and stamp.length == end + 2:
-                if len(self._bracketed) > _REMEMBERED:
-                    self._bracketed.clear()
-                self._bracketed[text] = stamp
+            year, stamp = self._year, self._any(line)
+            if self._year != year or len(self._heads) > _REMEMBERED:
+                self._heads.clear()
+            if stamp.length == end + len(_KERNEL):
+                self._heads[head] = stamp
         return stamp
 
     def _any(self, line: str) -> Stamp:

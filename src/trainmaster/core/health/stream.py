@@ -15,10 +15,11 @@ Memory: per fold a dozen lines, 256 bursts, 64 sub-parts; of a host `Limits.fold
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from trainmaster.core.health.finder import LONGEST
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.fold import Fold
 from trainmaster.core.health.kernel_judge import judge
-from trainmaster.core.health.kernel_log import LONGEST, Reader
+from trainmaster.core.health.kernel_log import Reader
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import OK
 
