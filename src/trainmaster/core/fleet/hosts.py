@@ -31,6 +31,7 @@ from trainmaster.core.fleet.lifecycle import (
     Host,
     HostState,
 )
+from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.maintenance.ledger import side_of
 from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
 from trainmaster.core.step import Step, UnitSignal
@@ -162,6 +163,7 @@ def _pass_if_clean(step: Step, host: Host) -> None:
     if host.holds:
         move(step, host, HostState.OUT_PLANNED, _held(host))
     else:
+        offenders.in_service(step, host.id)
         move(step, host, HostState.READY, Reason(token=Token.VERIFIED, sentence="verification passed"))
 
 

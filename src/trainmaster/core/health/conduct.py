@@ -52,6 +52,12 @@ class OffenderLimits(Value):
     """So many cases of one slot within the window: triage instead of the next reset."""
     same_part_cases: int = 3
     """So many of one part: rma."""
+    same_host_cases: int = 5
+    """So many of one host, whatever its slots: triage."""
+    same_place_cases: int = 4
+    """So many at one place of a rack, of different hosts: triage."""
+    early_life: Duration = Duration(30 * DAY)
+    """So long after its first service a host is new: more failures are expected, and do not condemn it."""
     lemon_score: float = 1.0
     """See `offender.lemon`."""
     cool_down: Duration = Duration(7 * DAY)

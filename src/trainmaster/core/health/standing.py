@@ -2,6 +2,7 @@
 
 from trainmaster.core.health.book import Standing
 from trainmaster.core.health.events import HealthReported, PartsSeen
+from trainmaster.core.health.offender import acts
 from trainmaster.core.step import Step
 
 
@@ -25,6 +26,5 @@ def reported(step: Step, event: HealthReported) -> None:
 
 def parts_seen(step: Step, event: PartsSeen) -> None:
     """The parts of a host, as an agent sees them now."""
-    health = step.state.health
-    health.looked[event.host] = event.boot
-    health.history.chassis[event.host] = event.chassis
+    step.state.health.looked[event.host] = event.boot
+    acts.parts_seen(step, event)

@@ -8,6 +8,7 @@ round ends something or starts something, so the loop ends.
 from collections.abc import Callable
 
 from trainmaster.core.base.ids import HostId, OperationId
+from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.maintenance import drains, gangs, gate, losses, running, trains, trials, visits
 from trainmaster.core.maintenance.events import CapacityDeclared, CatalogueDeclared
 from trainmaster.core.maintenance.operation import OperationState
@@ -34,7 +35,9 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
             trials.operation_ended(step, operation)
             gangs.operation_ended(step, operation)
         elif failed:
-            trials.host_failed(step, *failed.pop(0))
+            host, loaded = failed.pop(0)
+            offenders.lost(step, host)
+            trials.host_failed(step, host, loaded)
         elif granted:
             _granted(step, granted.pop(0))
         elif reconsider:

@@ -12,6 +12,7 @@ from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import after, in_seconds
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
+from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE, FORM_DEADLINE, Attempt, AttemptState, Change, Epoch
 from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
 from trainmaster.core.recovery.exits import Exits
@@ -44,6 +45,7 @@ def start(step: Step, job: Job, placement: Placement) -> Attempt:
     for host in placement.members:
         hosts.allocate(step, step.state.hosts[host], attempt.id, "member")
     add_spares(step, attempt, placement.spares)
+    offenders.job_began(step, placement.members)
     form(step, attempt, placement.members)
     return attempt
 

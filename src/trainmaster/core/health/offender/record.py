@@ -5,13 +5,16 @@ history when its part is swapped, a part takes its own along to another slot, an
 cable, its neighbours' heat) stays when a whole host is exchanged. An incident is written once and carries all four.
 
 Only what was the unit's own fault counts against it (`offence`); what a person or a plan did never does.
+
+Histories stand under the present name of their host. A chassis that bears no name now (it was taken out of the name
+that it had, and shows up nowhere) keeps its history under `on_shelf(serial)`, which is no name that a host can have.
 """
 
 from typing import Literal
 
 import msgspec
 
-from trainmaster.core.base.ids import CaseId, HostId, JobId
+from trainmaster.core.base.ids import BootId, CaseId, HostId, JobId, RmaId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.part import Part
@@ -29,6 +32,7 @@ class Incident(Value):
     at: Instant
     kind: IncidentKind
     host: HostId
+    """The name that the host had then."""
     unit: str
     """Slot of the part (`gpu 0000:1b:00`), or `host`."""
     chassis: str = ""
@@ -48,15 +52,46 @@ class Incident(Value):
     offence: bool = True
 
 
+class Tally(Value):
+    """Incidents that are too old to be kept one by one: alike in everything here, and counted."""
+
+    unit: str
+    part: str
+    place: str
+    kind: IncidentKind
+    rule: str
+    count: int
+    offences: int
+    first: Instant
+    last: Instant
+
+
 class Tenancy(Value):
     """A part in a slot of a host, from the first look to the last."""
 
     host: HostId
+    """The name that the host had at the first look."""
     chassis: str
     part: Part
     since: Instant
     until: Instant | None = None
-    """None: it is there still."""
+    """None: it is there still, as far as anybody knows: a part that merely is not seen has not left."""
+    missing_since: Instant | None = None
+    """It was not there at the last look. A GPU that fell off the bus looks like this, and so does an empty slot."""
+
+
+class Return(Value):
+    """A part that was sent back to its vendor."""
+
+    rma: RmaId
+    host: HostId
+    chassis: str
+    unit: str
+    serial: str
+    at: Instant
+    outcome: str = ""
+    """Empty while it is away; then one of `RmaOutcome`."""
+    closed_at: Instant | None = None
 
 
 class History(msgspec.Struct, kw_only=True):
@@ -64,8 +99,32 @@ class History(msgspec.Struct, kw_only=True):
 
     incidents: dict[HostId, list[Incident]] = {}
     """Oldest first, by the present name of the host."""
+    older: dict[HostId, list[Tally]] = {}
+    """What came before those."""
     tenancies: dict[HostId, list[Tenancy]] = {}
     chassis: dict[HostId, str] = {}
-    """Serial numbers of hosts, as last seen."""
+    """Serial numbers of hosts, as last seen; empty: unknown."""
+    boots: dict[HostId, BootId] = {}
+    """The boot of the last look at a host's parts."""
+    formerly: dict[HostId, list[HostId]] = {}
+    """Names that a host had before."""
     first_seen: dict[HostId, Instant] = {}
     """For early-life hazard: when the host first returned from verification."""
+    where: dict[str, HostId] = {}
+    """Of each part in a slot, by its serial: the host."""
+    carriers: dict[str, list[HostId]] = {}
+    """Of each part that something happened to: the hosts in whose history it stands."""
+    places: dict[str, list[HostId]] = {}
+    """The same of places in racks."""
+    cloned_parts: set[str] = set()
+    """Serials that two parts told at the same time: they identify neither."""
+    cloned_chassis: set[str] = set()
+    returns: list[Return] = []
+    """Oldest first."""
+    alone: dict[HostId, list[tuple[int, int]]] = {}
+    """Jobs that a host ran by itself: (day since 1970, how many), oldest first."""
+
+
+def on_shelf(chassis: str) -> HostId:
+    """Where the history of a chassis stands while no host has it."""
+    return HostId(f"chassis:{chassis}")

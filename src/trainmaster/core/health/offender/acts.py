@@ -1,0 +1,99 @@
+"""How history is written from within the engine: one call each, for whoever sees that something happened."""
+
+from typing import Final
+
+from trainmaster.core.base.ids import CaseId, HostId, JobId
+from trainmaster.core.base.time import DAY
+from trainmaster.core.health.events import PartsSeen
+from trainmaster.core.health.offender.advice import Escalation, advice
+from trainmaster.core.health.offender.identity import Change, looked, part_in
+from trainmaster.core.health.offender.notes import note
+from trainmaster.core.health.offender.place import place_of
+from trainmaster.core.health.offender.record import Incident, IncidentKind
+from trainmaster.core.health.words import Answer, Remedy, Verdict
+from trainmaster.core.step import Step
+
+DAYS_ALONE: Final = 35
+"""So long the jobs that a host ran by itself are counted, by day."""
+_NOTHING: Final = Answer(verdict=Verdict.OK, remedy=Remedy.NONE)
+
+
+def remember(
+    step: Step,
+    host: HostId,
+    kind: IncidentKind,
+    unit: str = "host",
+    *,
+    rule: str = "",
+    answer: Answer = _NOTHING,
+    outcome: str = "",
+    case: CaseId | None = None,
+    job: JobId | None = None,
+    nodes: int = 0,
+    offence: bool = True,
+) -> Incident:
+    """Writes down what happened to a unit just now, with chassis, part and place as they are."""
+    return note(
+        step.state.health.history,
+        Incident(
+            at=step.now, kind=kind, host=host, unit=unit, place=place_of(step.state.hosts, host), rule=rule,
+            verdict=answer.verdict, remedy=answer.remedy, outcome=outcome, case=case, job=job, nodes=nodes,
+            offence=offence,
+        ),
+    )  # fmt: skip
+
+
+def advise(step: Step, host: HostId, unit: str, case: CaseId | None = None) -> Escalation | None:
+    """What history asks for, now that this unit fails; see `advice`. `case`: the present one, if it is noted."""
+    health = step.state.health
+    part = part_in(health.history, host, unit)
+    return advice(
+        health.history,
+        host,
+        unit,
+        part.serial if part is not None else "",
+        step.now,
+        health.conduct.limits,
+        case=case,
+        place=place_of(step.state.hosts, host),
+    )
+
+
+def parts_seen(step: Step, event: PartsSeen) -> tuple[Change, ...]:
+    """The parts of a host, as its agent sees them now; what has changed."""
+    state = step.state
+
+    def alive(name: HostId) -> bool:
+        """Its agent runs in the boot of its last look. One that was not heard since the server restarted may."""
+        host = state.hosts.get(name)
+        here = host is not None and (host.connected or host.is_unheard())
+        return here and host is not None and host.boot == state.health.history.boots.get(name)
+
+    return looked(state.health.history, event, alive)
+
+
+def lost(step: Step, host: HostId) -> None:
+    """A host was lost while in service."""
+    remember(step, host, "lost")
+
+
+def in_service(step: Step, host: HostId) -> None:
+    """A host has passed its verification; the first time its life in service begins."""
+    step.state.health.history.first_seen.setdefault(host, step.now)
+
+
+def job_began(step: Step, hosts: tuple[HostId, ...]) -> None:
+    """A job starts. What a host runs by itself is counted, for the rate at which it fails there."""
+    if len(hosts) != 1:
+        return
+    days = step.state.health.history.alone.setdefault(hosts[0], [])
+    today = step.now // DAY
+    if days and days[-1][0] == today:
+        days[-1] = (today, days[-1][1] + 1)
+    else:
+        days[:] = [*(each for each in days if each[0] > today - DAYS_ALONE), (today, 1)]
+
+
+def job_failed(step: Step, host: HostId, job: JobId, nodes: int, offence: bool) -> None:
+    """A job was interrupted, and this host is the first cause: by itself, or because the job's worker failed there."""
+    remember(step, host, "job-failed", job=job, nodes=nodes, offence=offence)
