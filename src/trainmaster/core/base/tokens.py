@@ -6,6 +6,8 @@ To add a token, add one row. Rows are never reused for another meaning; a token 
 
 from enum import Enum
 
+from trainmaster.core.base import offender_rows
+
 
 class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     """One row a token: name, text, what it means, what to do."""
@@ -208,36 +210,12 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Note the lost steps; see `trainmaster job show` for what failed to verify.",
     )
     # Why a host takes no work
-    NO_FAULT_FOUND = (
-        "no-fault-found",
-        "A part of this slot was sent back, the vendor found no fault in it, and the slot fails again.",
-        "Look at what the sentence suggests (board, cable, feed) before another part is sent back.",
-    )
-    PART_OFFENDS = (
-        "part-offends",
-        "The same part failed again and again, or took its fault along to another slot.",
-        "Send it back: see `trainmaster rma show RMA` for the evidence.",
-    )
-    SLOT_OFFENDS = (
-        "slot-offends",
-        "The same slot failed again and again, with one part or with several.",
-        "See `trainmaster host history HOST`; exchange the part, or look at the board if that was done.",
-    )
-    HOST_OFFENDS = (
-        "host-offends",
-        "The same host failed again and again, in different units.",
-        "Look at what its units share: power, cooling, board, firmware.",
-    )
-    PLACE_OFFENDS = (
-        "place-offends",
-        "Different hosts failed at the same place of a rack.",
-        "Look at the place: feed, cooling, cabling, neighbours.",
-    )
-    LEMON = (
-        "lemon",
-        "Over weeks a host failed, was taken out or killed jobs far more often than its peers.",
-        "Take it out and find the cause; the numbers say which features, of the host and of its peers.",
-    )
+    NO_FAULT_FOUND = offender_rows.NO_FAULT_FOUND
+    PART_OFFENDS = offender_rows.PART_OFFENDS
+    SLOT_OFFENDS = offender_rows.SLOT_OFFENDS
+    HOST_OFFENDS = offender_rows.HOST_OFFENDS
+    PLACE_OFFENDS = offender_rows.PLACE_OFFENDS
+    LEMON = offender_rows.LEMON
     VERIFICATION_FAILED = (
         "verification-failed",
         "A host failed a verification task and stays out.",

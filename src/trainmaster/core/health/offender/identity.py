@@ -38,7 +38,8 @@ _SAME_HOST: Final = 0.5
 
 _NO_SERIAL: Final = frozenset(
     {
-        "", "0", "1", "x", "none", "null", "n/a", "na", "unknown", "unspecified", "not specified", "not available", "not applicable",
+        "", "0", "1", "x", "none", "null", "n/a", "na", "unknown", "unspecified", "not specified", "not available",
+        "not applicable",
         "default string", "default", "system serial number", "chassis serial number", "base board serial number",
         "serial number", "serial", "no serial", "invalid", "empty", "oem", "o.e.m.", "filled by o.e.m.",
         "not settable", "error", "undefined", "tbd", "test", "sernum", "0123456789", "1234567890", "123456789",
