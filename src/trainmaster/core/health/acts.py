@@ -9,6 +9,7 @@ from trainmaster.core.health.events import (
     RmaClosed,
     RmaOpened,
 )
+from trainmaster.core.health.offender import rma
 from trainmaster.core.step import Step
 
 
@@ -33,8 +34,10 @@ def set_breaker(step: Step, event: BreakerSet) -> None:
 
 
 def open_rma(step: Step, event: RmaOpened) -> None:
-    raise NotImplementedError
+    """A part goes back to its vendor."""
+    rma.opened(step, event)
 
 
 def close_rma(step: Step, event: RmaClosed) -> None:
-    raise NotImplementedError
+    """What came of it."""
+    rma.closed(step, event)

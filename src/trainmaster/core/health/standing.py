@@ -28,3 +28,6 @@ def parts_seen(step: Step, event: PartsSeen) -> None:
     """The parts of a host, as an agent sees them now."""
     step.state.health.looked[event.host] = event.boot
     acts.parts_seen(step, event)
+    report = acts.report_of_parts(step, event)
+    if report.findings or report.gone:
+        reported(step, report)

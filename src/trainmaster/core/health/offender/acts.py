@@ -4,7 +4,8 @@ from typing import Final
 
 from trainmaster.core.base.ids import CaseId, HostId, JobId
 from trainmaster.core.base.time import DAY
-from trainmaster.core.health.events import PartsSeen
+from trainmaster.core.health.events import Gone, HealthReported, PartsSeen
+from trainmaster.core.health.offender import rma
 from trainmaster.core.health.offender.advice import Escalation, advice
 from trainmaster.core.health.offender.identity import Change, looked, part_in
 from trainmaster.core.health.offender.notes import note
@@ -15,6 +16,8 @@ from trainmaster.core.step import Step
 
 DAYS_ALONE: Final = 35
 """So long the jobs that a host ran by itself are counted, by day."""
+PROBE: Final = "offenders"
+"""Who says what history says of a host."""
 _NOTHING: Final = Answer(verdict=Verdict.OK, remedy=Remedy.NONE)
 
 
@@ -60,7 +63,7 @@ def advise(step: Step, host: HostId, unit: str, case: CaseId | None = None) -> E
 
 
 def parts_seen(step: Step, event: PartsSeen) -> tuple[Change, ...]:
-    """The parts of a host, as its agent sees them now; what has changed."""
+    """The parts of a host, as its agent sees them now; what has changed. Returns that are open learn of it."""
     state = step.state
 
     def alive(name: HostId) -> bool:
@@ -69,7 +72,23 @@ def parts_seen(step: Step, event: PartsSeen) -> tuple[Change, ...]:
         here = host is not None and (host.connected or host.is_unheard())
         return here and host is not None and host.boot == state.health.history.boots.get(name)
 
-    return looked(state.health.history, event, alive)
+    changes = looked(state.health.history, event, alive)
+    rma.looked(step, event, changes)
+    return changes
+
+
+def report_of_parts(step: Step, event: PartsSeen) -> HealthReported:
+    """What history says of the parts that are there, as the report of a probe of the server's own: parts that were sent
+    back before are named."""
+    health = step.state.health
+    findings = rma.named(health.history, event.host)
+    units = {each.unit for each in findings}
+    gone = tuple(
+        Gone(unit=each.finding.unit, rule=each.finding.rule)
+        for each in health.standings.get(event.host, ())
+        if each.probe == PROBE and each.finding.rule == rma.RETURNED_PART and each.finding.unit not in units
+    )
+    return HealthReported(at=event.at, host=event.host, boot=event.boot, probe=PROBE, findings=findings, gone=gone)
 
 
 def lost(step: Step, host: HostId) -> None:

@@ -190,9 +190,9 @@ class _Look:
             part, there = self.told[slot], self._open(self.host, slot)
             if there is None:
                 self._arrive(part, self.at)
-            elif there.part.serial == part.serial or not self._differs(there.part, part):
+            elif not self._differs(there.part, part):
                 self._set(there, there.but(missing_since=None))
-            elif not there.part.serial and part.serial:
+            elif not there.part.serial and part.serial and not _is_other_model(there.part, part):
                 self._drop(there)
                 self._arrive(part, there.since)
                 self._tell(
@@ -212,7 +212,7 @@ class _Look:
         """A serial that is not told says nothing, but another model is another part."""
         if now.serial:
             return now.serial != before.serial
-        return bool(now.model and before.model and now.model != before.model)
+        return _is_other_model(before, now)
 
     def _arrive(self, part: Part, since: Instant) -> None:
         holder = self.history.where.get(part.serial) if part.serial else None
@@ -289,6 +289,10 @@ class _Look:
         ended = sorted((each for each in its if each.until is not None), key=lambda each: each.until or 0)
         for each in ended[: max(0, len(ended) - ENDED_TENANCIES)]:
             its.remove(each)
+
+
+def _is_other_model(before: Part, now: Part) -> bool:
+    return bool(before.model and now.model and before.model != now.model)
 
 
 def _identified(history: History, seen: PartsSeen) -> list[Part]:
