@@ -18,6 +18,7 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.publish import MACHINE as CHECKPOINT_MACHINE
 from trainmaster.core.fleet.lifecycle import HOST_MACHINE
+from trainmaster.core.health.book import CASE_MACHINE
 from trainmaster.core.maintenance.operation import OPERATION_MACHINE
 from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE
 from trainmaster.core.maintenance.train import TRAIN_MACHINE
@@ -34,6 +35,7 @@ MACHINES: Final[tuple[Machine[Enum], ...]] = (
     VISIT_MACHINE,
     TRAIN_MACHINE,
     ROLLOUT_MACHINE,
+    CASE_MACHINE,
 )  # type: ignore[assignment]
 
 STATES: Final[dict[str, str]] = {
@@ -89,6 +91,11 @@ STATES: Final[dict[str, str]] = {
     "rollout/complete": "All stages passed; the version is proven and belongs on every host of the pool.",
     "rollout/stopped": "A person ended the rollout; hosts that have the version keep it.",
     "rollout/off-boarded": "The version was rejected; its hosts are rolled back or held, and no other host gets it.",
+    "case/observed": "The host is bad and its pool is only observed; the reason says what would be done.",
+    "case/waiting": "The breaker of the pool is tripped, the host is lost, or somebody else holds it.",
+    "case/remedy": "An operation repairs the host, the probes look again, or it proves that it works.",
+    "case/held": "The host is out until a person has looked, or until a part came back.",
+    "case/closed": "The fault is over: fixed, cleared by itself, or released by a person.",
 }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from trainmaster.core.base.hostlist import fold
-from trainmaster.core.base.ids import AttemptId, ComponentName, HostId
+from trainmaster.core.base.ids import AttemptId, ComponentName, HostId, PoolName
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import decode, encode
@@ -67,7 +67,7 @@ from trainmaster.core.events import (
 )
 from trainmaster.core.fleet import hosts
 from trainmaster.core.glance import Glance
-from trainmaster.core.health import acts, standing
+from trainmaster.core.health import acts, cases, standing
 from trainmaster.core.maintenance import drains, gangs, gate, maintain, running, trains, trials, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
@@ -199,6 +199,11 @@ def _on_host(act: Callable[[Step, HostId], None]) -> Callable[[Step, str], None]
     return lambda step, name: act(step, HostId(name))
 
 
+def _registered(step: Step, event: AgentRegistered) -> None:
+    hosts.registered(step, event)
+    standing.booted(step, event.host)
+
+
 def _lease_taken(step: Step, event: LeaseTaken) -> None:
     assert event.lease > step.state.lease, (event.lease, step.state.lease)
     step.state.lease = event.lease
@@ -283,11 +288,11 @@ _APPLY: Mapping[type, Callable[..., object]] = {
     LeaseTaken: _lease_taken,
     TimePassed: _time_passed,
     FleetDeclared: hosts.declare,
-    AgentRegistered: hosts.registered,
+    AgentRegistered: _registered,
     AgentDisconnected: _agent_left(hosts.disconnected),
     AgentSilent: _agent_left(hosts.silent),
     DrainRequested: hosts.drain,
-    ResumeRequested: hosts.resume,
+    ResumeRequested: acts.resumed,
     JobSubmitted: jobs.submit,
     JobCancelled: _cancelled,
     JobRequeued: _requeued,
@@ -343,6 +348,10 @@ _WAKES: Mapping[str, Callable[[Step, str], None]] = {
     "train": trains.look,
     "stop": trains.stop_overdue,
     "rollout": trials.judge,
+    "stands": _on_host(standing.expired),
+    "look": _on_host(cases.look_again),
+    "away": _on_host(cases.away_too_long),
+    "breaker": lambda step, name: cases.due(step, PoolName(name)),
     "lines": lambda step, name: gate.serve_lines(step),
     "settle": _on_attempt(interrupt.settled),
     "form": _on_attempt(interrupt.form_overdue),

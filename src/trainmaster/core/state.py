@@ -16,6 +16,7 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect, attempt_of
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.health.book import Health
+from trainmaster.core.health.pools import PoolIndex
 from trainmaster.core.maintenance.book import Maintenance
 from trainmaster.core.maintenance.index import PlannerIndex
 from trainmaster.core.recovery.attempt import Attempt
@@ -75,6 +76,7 @@ class Derived:
             if host.is_free():
                 self.free.add(host.spec, host.position, host.stack)
         self.planner = PlannerIndex(state.maintenance, state.hosts.values())
+        self.pools = PoolIndex(state.health.conduct, [host.spec for host in state.hosts.values()])
         for pending in state.pending.values():
             self.add_effect(pending)
 

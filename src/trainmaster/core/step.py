@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Final, Literal, TypeVar
 
-from trainmaster.core.base.ids import AttemptId, EffectId, HostId, OperationId, effect_id
+from trainmaster.core.base.ids import AttemptId, EffectId, HostId, OperationId, PoolName, effect_id
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import (
     AnyEffect,
@@ -53,6 +53,10 @@ class Step:
         self.ended_operations: list[Operation] = []
         self.failed_hosts: list[tuple[HostId, bool]] = []
         """Hosts that failed by themselves, and whether a job loaded them."""
+        self.ailing: list[HostId] = []
+        """Hosts of which something else stands now than before, or that came to another place in their case."""
+        self.pools_due: list[PoolName] = []
+        """Pools of hosts of which health may take out more now."""
         self.lines_due = False
         """Capacity came back: operations that wait for it are to be served."""
         self.capacity_came = False

@@ -1,12 +1,13 @@
 """The table of reason tokens, the dominant ones first: what only a person can change, what needs repair, what needs
 other work to end, what passes by itself.
 
-To add a token, add one row. Rows are never reused for another meaning; a token that is printed once lives for ever.
+To add a token, add one row (some stand in `token_rows`). Rows are never reused for another meaning; a token that is
+printed once lives for ever.
 """
 
 from enum import Enum
 
-from trainmaster.core.base import offender_rows
+from trainmaster.core.base import offender_rows, token_rows
 
 
 class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
@@ -106,6 +107,8 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "The limits of capacity contradict each other, or can never hold.",
         "Correct [capacity] of the fleet file as the sentence says.",
     )
+    BAD_CONDUCT = token_rows.BAD_CONDUCT
+    NO_SUCH_POOL = token_rows.NO_SUCH_POOL
     ROLLOUT_ACTIVE = (
         "rollout-active",
         "Another version of the component is being rolled out, or the rollout is not in a state for this.",
@@ -392,43 +395,24 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "See `trainmaster host why HOST`; the unit waits for repair.",
     )
     # Rollouts
-    VERSION_REJECTED = (
-        "version-rejected",
-        "A new version fails more often than it may, so its rollout was ended and goes no further.",
-        "Read the numbers, correct the version, and roll out the next one; its hosts are rolled back or held.",
-    )
-    ROLLOUT_STOPPED = (
-        "rollout-stopped",
-        "A person ended the rollout; hosts that have the version keep it.",
-        "Begin another rollout, of this version or of the former one.",
-    )
-    STAGE_OVERDUE = (
-        "stage-overdue",
-        "A stage of a rollout did not gather enough evidence within its limit, and waits for a person.",
-        "Give it more time (resume), pass it at your own risk, or stop it; the numbers say what is missing.",
-    )
-    ROLLOUT_PAUSED = (
-        "rollout-paused",
-        "A person paused the rollout; its evidence is still counted.",
-        "Resume it, or stop it.",
-    )
-    STAGE_FAILED = (
-        "stage-failed",
-        "Every operation of a stage failed, and the stage is too small for that to be a proof.",
-        "Look at the hosts; then let it go on, at your risk, with `trainmaster maint promote ROLLOUT`, or abort it.",
-    )
-    STAGE_HOLDS = (
-        "stage-holds",
-        "A stage of a rollout has too little evidence to pass; the numbers say how much more it needs.",
-        "Wait: it passes or is rejected by itself.",
-    )
-    ROLLOUT_RESUMED = ("rollout-resumed", "A person let the rollout go on.", "Nothing.")
-    GANG_UPGRADE = (
-        "gang-upgrade",
-        "All hosts of the job are upgraded together, and it starts again when they agree.",
-        "Wait; `trainmaster maint ls` shows the operations of its hosts.",
-    )
-    STAGE_PASSED = ("stage-passed", "The evidence of a stage was good, so the rollout goes on.", "Nothing.")
+    VERSION_REJECTED = token_rows.VERSION_REJECTED
+    ROLLOUT_STOPPED = token_rows.ROLLOUT_STOPPED
+    STAGE_OVERDUE = token_rows.STAGE_OVERDUE
+    ROLLOUT_PAUSED = token_rows.ROLLOUT_PAUSED
+    STAGE_FAILED = token_rows.STAGE_FAILED
+    STAGE_HOLDS = token_rows.STAGE_HOLDS
+    ROLLOUT_RESUMED = token_rows.ROLLOUT_RESUMED
+    GANG_UPGRADE = token_rows.GANG_UPGRADE
+    STAGE_PASSED = token_rows.STAGE_PASSED
+    # Health
+    HEALTH_OBSERVES = token_rows.HEALTH_OBSERVES
+    BREAKER_TRIPPED = token_rows.BREAKER_TRIPPED
+    REMEDY_RUNS = token_rows.REMEDY_RUNS
+    LOOKS_AGAIN = token_rows.LOOKS_AGAIN
+    HOST_AWAY = token_rows.HOST_AWAY
+    WANTS_TRIAGE = token_rows.WANTS_TRIAGE
+    WANTS_RMA = token_rows.WANTS_RMA
+    WANTS_CONFIG = token_rows.WANTS_CONFIG
     # The service itself
     SERVER_UNREACHABLE = (
         "server-unreachable",
@@ -492,6 +476,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     REQUEUED = ("requeued", "A person sent the job back to the queue.", "Nothing.")
     RESTART = ("restart", "The job failed and is started again, within its budget.", "Nothing, unless it repeats.")
     PLACED = ("placed", "The job got its hosts.", "Nothing.")
+    CASE_CLOSED = token_rows.CASE_CLOSED
     VERIFIED = ("verified", "The host proved that it works.", "Nothing.")
     FINISHED = ("finished", "All ranks ended with success.", "Nothing.")
 

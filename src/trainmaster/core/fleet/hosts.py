@@ -48,6 +48,8 @@ def move(step: Step, host: Host, state: HostState, reason: Reason) -> None:
     name = host.spec.id
     host.story = HOST_MACHINE.step(name, host.story, host.state, state, step.now, reason.sentence)
     host.state, host.since, host.reason = state, step.now, reason
+    if state is HostState.READY:
+        host.at_fault = False
     if state is HostState.DRAINING:
         step.derived.draining.add(name)
     else:
@@ -76,6 +78,7 @@ def declare(step: Step, event: FleetDeclared) -> None:
         host = Host(spec=spec, position=position, since=step.now, reason=reason)
         step.state.hosts[spec.id] = host
         step.derived.planner.add(host)
+        step.derived.pools.add(spec)
         step.wake(f"host/{spec.id}", after(step.now, DEADLINES[HostState.EXPECTED]))
         position += 1
     step.derived.planner.recount()
@@ -298,6 +301,14 @@ def hold(step: Step, host: Host, wanted: Hold) -> None:
         leave(step, host)
     else:
         step.signal("host-draining", host.id, host.allocation)
+
+
+def take_out(step: Step, host: Host, wanted: Hold) -> None:
+    """Holds a host that is at fault: from now on, until it is in service again, it counts as failed."""
+    host.at_fault = True
+    hold(step, host, wanted)
+    step.derived.planner.ledger.set_side(host.id, side_of(host))
+    step.lines_due = True
 
 
 def lift(step: Step, host: Host, owner: Owner, why: str) -> None:

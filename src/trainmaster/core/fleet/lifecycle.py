@@ -116,6 +116,8 @@ class Host(msgspec.Struct, kw_only=True, gc=False):
     """Verification tasks beside the usual ones that its last work demands before it returns."""
     evict_at: Instant | None = None
     """The earliest eviction that a hold asks for: when what still runs here is stopped."""
+    at_fault: bool = False
+    """It was taken out because it is bad: it counts as failed, whoever holds it, until it is in service again."""
 
     @property
     def id(self) -> HostId:

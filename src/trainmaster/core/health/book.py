@@ -1,9 +1,12 @@
 """The state of health: what stands against hosts, the cases that were taken up, and what is remembered.
 
-A *standing* is a finding that holds: until its source says that it is gone, its boot is over, it expired, or the end of
-a case cleared it. A *case* is one fault of one host, from its first bad verdict to its end, with the rung of the
-ladder that it is on; tries are counted in the case, so neither a restart of the server nor of the agent forgets them.
+A *standing* is a finding that holds: until its source says that it is gone, its boot is over, it expired, or a remedy
+answered it. A *case* is one fault of one host, from its first bad verdict to its end, with the rung of the ladder that
+it is on; tries are counted in the case, so neither a restart of the server nor of the agent forgets them. A host has
+one case at a time, with all that is bad of it.
 """
+
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,7 +28,7 @@ class CaseState(State):
     OBSERVED = "observed"
     """The pool is not acted on: what would be done is written down, and the host stays as it is."""
     WAITING = "waiting"
-    """The breaker of the pool is tripped, or the host is held by somebody else who works on it."""
+    """The breaker of the pool is tripped, the host is lost, or somebody else holds it and works on it."""
     REMEDY = "remedy"
     """An operation of the planner carries out the rung: drain, reset or reboot, verify, return."""
     HELD = "held"
@@ -46,11 +49,16 @@ CASE_MACHINE = Machine(
         (_S.WAITING, _S.OBSERVED, "the pool is only observed again"),
         (_S.REMEDY, _S.REMEDY, "the remedy did not help; the next one"),
         (_S.REMEDY, _S.HELD, "no remedy is left"),
-        (_S.REMEDY, _S.WAITING, "the remedy was not run"),
-        (_S.HELD, _S.REMEDY, "a person asked for another remedy"),
+        (_S.REMEDY, _S.WAITING, "the host is lost, or somebody else works on it"),
         *((state, _S.CLOSED, "closed") for state in (_S.OBSERVED, _S.WAITING, _S.REMEDY, _S.HELD)),
     ],
 )
+
+CLOSED_KEPT: Final = 1_000
+
+Stage = Literal["", "operation", "looking", "returning"]
+"""Where a remedy is: its operation runs; it was carried out, and the probes have to look again; the host is let go and
+proves that it works."""
 
 
 class Standing(Value):
@@ -64,6 +72,9 @@ class Standing(Value):
     acknowledged_by: Owner | None = None
     acknowledged_until: Instant | None = None
     acknowledged_why: str = ""
+    during: OperationId | None = None
+    """The operation that was at work on the host when it was seen: until the probes have looked again after it, it may
+    be what the operation did."""
 
 
 class Attempt(Value):
@@ -96,9 +107,19 @@ class Case(msgspec.Struct, kw_only=True):
     """The proof, worst first; at most a few."""
     tries: tuple[Attempt, ...] = ()
     operation: OperationId | None = None
+    stage: Stage = ""
+    """While its state is *remedy*."""
+    taken: bool = False
+    """Health took the host out, and answers for its return."""
+    look_until: Instant | None = None
+    """From then on, what still stands is true."""
     rma: RmaId | None = None
     closed_how: str = ""
     """fixed, released, cleared, swapped."""
+
+    def number(self) -> int:
+        """Cases are served in this order."""
+        return int(self.id.partition("-")[2])
 
 
 class Breaker(msgspec.Struct, kw_only=True):
@@ -145,8 +166,10 @@ class Health(msgspec.Struct, kw_only=True):
     """Cases that were ever opened; the last one has this number."""
     cases: dict[CaseId, Case] = {}
     """Those that are not closed."""
+    case_of: dict[HostId, CaseId] = {}
+    """The same by host."""
     closed: list[Case] = []
-    """The newest ones, oldest first."""
+    """The newest `CLOSED_KEPT`, oldest first."""
     breakers: dict[PoolName, Breaker] = {}
     history: History = msgspec.field(default_factory=History)
     returned: int = 0

@@ -15,10 +15,13 @@ is a kind of operation of the catalogue; rungs whose kind the catalogue does not
 
 from typing import Final
 
-from trainmaster.core.base.ids import KindName, PoolName
+from trainmaster.core.base.ids import KindName, Owner, PoolName
 from trainmaster.core.base.time import DAY, HOUR, Duration
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.words import Remedy
+
+HEALTH: Final = Owner("policy:health")
+"""Holds hosts that are at fault, and asks for their remedies."""
 
 
 class PoolConduct(Value):
@@ -64,18 +67,18 @@ class OffenderLimits(Value):
     """So long without a case, a fault session is over: the ladder begins at its foot again."""
 
 
-class HealthConduct(Value):
-    pools: tuple[PoolConduct, ...] = ()
-    ladder: tuple[Rung, ...] = ()
-    limits: OffenderLimits = OffenderLimits()
-    verify: tuple[str, ...] = ()
-    """Verification tasks that a host must pass, beside the usual ones, before it returns from a case."""
-    expire: Duration = Duration(DAY)
-    """A finding of an event that was not seen again for so long stands no more, unless its verdict is bad."""
-
-
 DEFAULT_LADDER: Final = (
     Rung(remedy=Remedy.RESET_GPU, kind=KindName("gpu-reset")),
     Rung(remedy=Remedy.REBOOT, kind=KindName("reboot"), tries=2),
 )
 """After its top: triage, which is a person's."""
+
+
+class HealthConduct(Value):
+    pools: tuple[PoolConduct, ...] = ()
+    ladder: tuple[Rung, ...] = DEFAULT_LADDER
+    limits: OffenderLimits = OffenderLimits()
+    verify: tuple[str, ...] = ()
+    """Verification tasks that a host must pass, beside the usual ones, before it returns from a case."""
+    expire: Duration = Duration(DAY)
+    """A finding of an event that was not seen again for so long stands no more, unless its verdict is bad."""

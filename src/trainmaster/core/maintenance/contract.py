@@ -13,6 +13,7 @@ from trainmaster.core.base.ids import AttemptId, HostId, JobId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, after, in_seconds
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.maintenance.catalogue import Priority
 from trainmaster.core.maintenance.operation import Operation
 from trainmaster.core.recovery.attempt import Attempt, is_alike
@@ -49,7 +50,7 @@ Supplies = dict[AttemptId, Supply]
 
 def refusal(step: Step, operation: Operation, known: Supplies | None = None) -> Reason | None:
     """Why a job on one of the units does not allow it now. Asks for a wake-up where time alone will change that."""
-    if operation.spec.priority is Priority.EMERGENCY:
+    if operation.spec.priority is Priority.EMERGENCY or operation.by == HEALTH:
         return None
     told = operation.job is not None or operation.evict_at is not None
     return next(iter(refusals(step, operation.units, told, operation.job, known).values()), None)

@@ -21,6 +21,7 @@ from trainmaster.core.base.ids import HostId, OperationId, operation_id
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.maintenance import contract, running, visits
 from trainmaster.core.maintenance.catalogue import Component, Kind, takes_capacity
 from trainmaster.core.maintenance.events import OperationCancelled, OperationRequested, OperationSpec
@@ -191,8 +192,8 @@ def _refusal_of_ledger(step: Step, operation: Operation) -> tuple[Reason | None,
 def _absent(step: Step, operation: Operation) -> tuple[str, Reason] | None:
     """A unit that has to be there is not."""
     work = step.derived.planner.work(operation.spec)
-    if isinstance(work, Kind) and work.repairs:
-        return None
+    if (isinstance(work, Kind) and work.repairs) or operation.by == HEALTH:
+        return None  # what health asks for is a repair, whatever the kind is used for otherwise
     hosts = step.state.hosts
     for name in (operation.executor, *operation.units):
         host = hosts[name]

@@ -119,15 +119,18 @@ def side_of(host: Host) -> Side:
 
     While it is verified it is out still, on the side that it came from: the last edge of its story led to *verifying*
     and begins there. A host that comes for the first time is absent until its first verification has ended, so that a
-    new rack is no mass failure; so is one that never came.
+    new rack is no mass failure; so is one that never came. One that was taken out because it is at fault counts as
+    failed from that moment on, also while jobs leave it and while it is repaired.
     """
     if host.state is HostState.VERIFYING:
         assert host.story, host.id
         assert host.story[-1].end == HostState.VERIFYING.word, host.id
-        return _SIDE_BEFORE[host.story[-1].start]
-    if host.state is HostState.OUT_FAILED and not host.boot:
-        return Side.ABSENT
-    return _SIDES[host.state]
+        side = _SIDE_BEFORE[host.story[-1].start]
+    elif host.state is HostState.OUT_FAILED and not host.boot:
+        side = Side.ABSENT
+    else:
+        side = _SIDES[host.state]
+    return Side.OUT_FAILED if host.at_fault and side is not Side.ABSENT else side
 
 
 _SIDES: Final = {

@@ -8,6 +8,7 @@ round ends something or starts something, so the loop ends.
 from collections.abc import Callable
 
 from trainmaster.core.base.ids import HostId, OperationId
+from trainmaster.core.health import arrivals, cases
 from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.maintenance import drains, gangs, gate, losses, running, trains, trials, visits
 from trainmaster.core.maintenance.events import CapacityDeclared, CatalogueDeclared
@@ -22,6 +23,7 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
     """Passes on what units, locks and lines have to say, and the signals to attempts that this causes."""
     signals, told, orphans, ended = step.signals, step.unit_signals, step.orphans, step.ended_operations
     failed, granted, reconsider = step.failed_hosts, step.granted, step.reconsider
+    ailing, pools = step.ailing, step.pools_due
     for _ in range(ROUNDS_MAX):
         if signals:
             pass_signals(step)
@@ -34,6 +36,7 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
             trains.operation_ended(step, operation)
             trials.operation_ended(step, operation)
             gangs.operation_ended(step, operation)
+            cases.operation_ended(step, operation)
         elif failed:
             host, loaded = failed.pop(0)
             offenders.lost(step, host)
@@ -42,6 +45,10 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
             _granted(step, granted.pop(0))
         elif reconsider:
             gate.again(step, reconsider.pop(0))
+        elif ailing:
+            cases.examine(step, ailing.pop(0))
+        elif pools:
+            cases.serve(step, pools.pop(0))
         elif step.lines_due:
             step.lines_due = False
             gate.serve_lines(step)
@@ -58,17 +65,20 @@ def _tell(step: Step, what: str, unit: HostId) -> None:
     elif what == "out":
         visits.unit_out(step, unit)
         gate.serve_line(step, f"unit/{unit}")
+        arrivals.out(step, unit)
     elif what == "left":
         drains.job_left(step, unit)
     elif what == "ready":
         visits.unit_ready(step, unit)
         gate.serve_line(step, f"unit/{unit}")
+        arrivals.ready(step, unit)
     elif what == "drain":
         visits.drain_now(step, unit)
     else:
         assert what == "lost", what
         losses.unit_lost(step, unit)
         gate.unit_lost(step, unit)
+        arrivals.lost(step, unit)
 
 
 def _granted(step: Step, name: str) -> None:

@@ -16,6 +16,7 @@ from trainmaster.core.base.ids import EffectId, HostId, OperationId
 from trainmaster.core.effects import AnyEffect, RebootHost, RunSteps, VerifyHost
 from trainmaster.core.events import AnyEvent, DrainRequested, EffectEnded, OperationCancelled, ResumeRequested
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.maintenance import rollout as rollouts
 from trainmaster.core.maintenance.capacity import counted, members
 from trainmaster.core.maintenance.catalogue import Component, Kind
@@ -108,7 +109,7 @@ class Watcher:
     def _lifted(self, state: ClusterState, event: AnyEvent) -> Iterator[str]:
         """7: a hold is lifted by its owner alone."""
         for name, owners in self._holds.items():
-            gone = owners - {hold.owner for hold in state.hosts[name].holds} - {MAINTENANCE}
+            gone = owners - {hold.owner for hold in state.hosts[name].holds} - {MAINTENANCE, HEALTH}
             owner = {event.by} if isinstance(event, ResumeRequested) and name in event.hosts else set()
             if gone - owner:
                 yield f"7: the holds of {sorted(gone - owner)} on {name} were lifted by {type(event).__name__}"

@@ -1,0 +1,99 @@
+"""Rows of reason tokens for rollouts and for health: text, meaning, advice. `tokens` lists them in their order; they
+stand here because one table of all would be too long a file.
+"""
+
+from typing import Final
+
+Row = tuple[str, str, str]
+
+# Rollouts
+VERSION_REJECTED: Final[Row] = (
+    "version-rejected",
+    "A new version fails more often than it may, so its rollout was ended and goes no further.",
+    "Read the numbers, correct the version, and roll out the next one; its hosts are rolled back or held.",
+)
+ROLLOUT_STOPPED: Final[Row] = (
+    "rollout-stopped",
+    "A person ended the rollout; hosts that have the version keep it.",
+    "Begin another rollout, of this version or of the former one.",
+)
+STAGE_OVERDUE: Final[Row] = (
+    "stage-overdue",
+    "A stage of a rollout did not gather enough evidence within its limit, and waits for a person.",
+    "Give it more time (resume), pass it at your own risk, or stop it; the numbers say what is missing.",
+)
+ROLLOUT_PAUSED: Final[Row] = (
+    "rollout-paused",
+    "A person paused the rollout; its evidence is still counted.",
+    "Resume it, or stop it.",
+)
+STAGE_FAILED: Final[Row] = (
+    "stage-failed",
+    "Every operation of a stage failed, and the stage is too small for that to be a proof.",
+    "Look at the hosts; then let it go on, at your risk, with `trainmaster maint promote ROLLOUT`, or abort it.",
+)
+STAGE_HOLDS: Final[Row] = (
+    "stage-holds",
+    "A stage of a rollout has too little evidence to pass; the numbers say how much more it needs.",
+    "Wait: it passes or is rejected by itself.",
+)
+ROLLOUT_RESUMED: Final[Row] = ("rollout-resumed", "A person let the rollout go on.", "Nothing.")
+GANG_UPGRADE: Final[Row] = (
+    "gang-upgrade",
+    "All hosts of the job are upgraded together, and it starts again when they agree.",
+    "Wait; `trainmaster maint ls` shows the operations of its hosts.",
+)
+STAGE_PASSED: Final[Row] = ("stage-passed", "The evidence of a stage was good, so the rollout goes on.", "Nothing.")
+
+# Health
+HEALTH_OBSERVES: Final[Row] = (
+    "health-observes",
+    "The host is bad, and its pool is only observed: the sentence says what would be done and whom it would touch.",
+    "Look at it; `trainmaster health promote POOL` lets health act on the pool.",
+)
+BREAKER_TRIPPED: Final[Row] = (
+    "breaker-tripped",
+    "Health has taken out as many hosts of the pool as it may, or a person tripped its breaker; nothing more is taken.",
+    "See whether one cause is behind them all; `trainmaster health breaker reset POOL` goes on with what still holds.",
+)
+REMEDY_RUNS: Final[Row] = (
+    "remedy-runs",
+    "An operation repairs the host: it drains, is worked on, and proves that it works.",
+    "Wait; `trainmaster maint show OPERATION` says how far it is.",
+)
+LOOKS_AGAIN: Final[Row] = (
+    "looks-again",
+    "The remedy was carried out, and something bad or unknown still stands; the probes get time to look again.",
+    "Wait: the host returns, or the next remedy follows.",
+)
+HOST_AWAY: Final[Row] = (
+    "host-away",
+    "The host is lost, so no remedy can be run on it.",
+    "Power it on or repair it; what was bad is judged anew when its agent is back.",
+)
+WANTS_TRIAGE: Final[Row] = (
+    "wants-triage",
+    "The host is bad, and no remedy that runs by itself is left: a person has to look.",
+    "Read `trainmaster host why HOST`; when it is repaired, `trainmaster health release HOST`.",
+)
+WANTS_RMA: Final[Row] = (
+    "wants-rma",
+    "A part of the host has to go back to its vendor.",
+    "See `trainmaster rma ls`; after the swap, `trainmaster rma close RMA` and `trainmaster health release HOST`.",
+)
+WANTS_CONFIG: Final[Row] = (
+    "wants-config",
+    "The host is bad because of how it is set up; nothing is broken.",
+    "Correct the setting that the finding names, then `trainmaster health release HOST`.",
+)
+BAD_CONDUCT: Final[Row] = (
+    "bad-conduct",
+    "What the fleet file says of health contradicts itself, or names what the fleet does not have.",
+    "Correct [health] of the fleet file as the sentence says.",
+)
+NO_SUCH_POOL: Final[Row] = (
+    "no-such-pool",
+    "Health knows no pool of this name.",
+    "Name a pool of [health] in the fleet file; `trainmaster health ls` shows them.",
+)
+CASE_CLOSED: Final[Row] = ("case-closed", "A fault of a host is over; the sentence says how.", "Nothing.")
