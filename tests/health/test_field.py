@@ -7,10 +7,11 @@ import pytest
 from tests.health.expected import Case, case
 from tests.health.judging import answered, index, judged
 from trainmaster.core.health.finding import report
-from trainmaster.core.health.read import read
+from trainmaster.core.health.read import read, read_all
 
 HERE = Path(__file__).parent / "field"
 FIELD: dict[str, Case] = {
+    "boot-times.csv": case("watch, diagnose", ("host gpu-017", "watch, diagnose")),
     "fabric-manager-nothing.log": case("ok, none"),
     "fabric-manager-version.log": case("bad, config", ("host", "bad, config")),
     "flapping-port.log": case(
@@ -20,12 +21,25 @@ FIELD: dict[str, Case] = {
     "gid-moved-after.txt": case("watch, config", ("port mlx5_2", "watch, config")),
     "gid-moved-before.txt": case("ok, none"),
     "gid-moved-kmsg.txt": case("watch, none", ("link ens5", "watch, none")),
+    "gid-pin.txt": case("skipped, none"),
+    "gres-both.txt": case("bad, config", ("host", "bad, config")),
     "gres-duplicate.log": case("bad, config", ("host", "bad, config")),
     "isolated-port-a.csv": case("bad, triage", ("port", "bad, triage")),
     "isolated-port-b.csv": case("watch, none", ("port", "watch, none")),
+    "jobs-held.txt": case("ok, restart-app"),
+    "lustre-clients.txt": case("watch, diagnose", ("fs", "watch, diagnose")),
+    "lustre-probes.csv": case("bad, triage", ("fs", "bad, triage")),
     "node-black-hole.json": case("bad, triage", ("host gpu-021", "bad, triage")),
+    "node-peers.json": case("ok, none"),
     "node-unhealthy-gpu.json": case("bad, triage", ("host gpu-001", "bad, triage")),
     "peermem.txt": case("watch, config", ("host", "watch, config")),
+    "reboot-order.json": case("skipped, none"),
+    "rejections.csv": case("bad, triage", ("host", "bad, triage")),
+    "resumed-by-range.csv": case(
+        "bad, triage",
+        ("host gpu-125", "bad, triage"),
+        *((f"host gpu-{number}", "watch, none") for number in (110, 120, 135, 136)),
+    ),
     "retest.csv": case("bad, triage", ("host v-007", "bad, triage")),
     "row-remap-kmsg.txt": case(
         "bad, rma", ("gpu 0000:40:00", "watch, reset-gpu-later"), ("gpu 0000:53:00", "bad, rma")
@@ -36,6 +50,7 @@ FIELD: dict[str, Case] = {
         ("gpu 0000:40:00", "bad, reset-gpu"),
         ("gpu 0000:53:00", "bad, rma"),
     ),
+    "rule.json": case("unknown, none", ("host", "unknown, none")),
     "xid13-same-tpc.txt": case("watch, diagnose", ("gpu 0000:3b:00", "watch, diagnose")),
     "xid163-cleared.csv": case("ok, restart-app"),
     "xid45-churn.txt": case("ok, restart-app"),
@@ -128,3 +143,90 @@ def test_repeats_across_boots() -> None:
     """1. A GPU is lost, the host is booted, the GPU is lost again. 2. The slot is for people to look at."""
     lost = "[99.5] NVRM: Xid (PCI:0000:61:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
     assert answered(judged(lost + "[0.0] Linux version 6.8.0\n" + lost)).answer == "bad, triage"
+
+
+def together(*names: str) -> Case:
+    """The answer to several captures of one call."""
+    return answered(report(read_all([(name, (HERE / name).read_text("utf-8")) for name in names], index())))
+
+
+def test_what_one_file_tells_of_another() -> None:
+    """1. Jobs are pinned to an index. 2. The table of another file shows that it moved. 3. Not so before."""
+    assert together("gid-pin.txt", "gid-moved-after.txt").units == {("port mlx5_2", "watch, config")}
+    assert together("gid-pin.txt", "gid-moved-before.txt") == case("ok, none")
+    names = ("gid-pin.txt", "gid-moved-after.txt")
+    found = report(read_all([(name, (HERE / name).read_text("utf-8")) for name in names], index()))
+    assert "jobs are pinned to 3, which holds none" in found.findings[0].summary
+
+
+def test_a_host_that_missed_the_reboot() -> None:
+    """1. A reboot was ordered. 2. One host was booted before it: reboot it. Its peers came back new."""
+    assert together("boot-times.csv", "reboot-order.json", "jobs-held.txt") == case(
+        "bad, reboot", ("host gpu-017", "bad, reboot")
+    )
+
+
+def test_a_file_that_nobody_knows_hides_nothing_of_the_others() -> None:
+    """1. A rule of another tool beside a log. 2. It is said not to have been read, and the log has its answer."""
+    assert together("xid45-churn.txt", "rule.json") == case("ok, restart-app")
+    assert together("rule.json").answer == "unknown, none"
+    assert together("rule.json", "node-peers.json") == case("ok, none")
+
+
+def test_files_that_are_named_by_their_hosts() -> None:
+    """1. Two hosts' logs, which name none. 2. Only the host whose log tells of a fault is at fault."""
+    names = ("fabric-manager-version.log", "fabric-manager-nothing.log")
+    files = [(f"gpu-00{number}.log", (HERE / name).read_text("utf-8")) for number, name in enumerate(names, 1)]
+    found = report(read_all(files, index()))
+    assert {(each.unit, str(each.verdict)) for each in found.units} == {("host gpu-001", "bad"), ("host gpu-002", "ok")}
+    rotated = [(f"dmesg.{number}.log", text) for number, (_, text) in enumerate(files)]
+    assert {each.unit for each in read_all(rotated, index())} == {"host"}
+
+
+def test_the_peer_that_did_not_answer() -> None:
+    """1. Two hosts have port errors, one names a peer. 2. Its error is an echo of the host with that address."""
+    found = read("nccl.log", (HERE / "flapping-port.log").read_text("utf-8"), index())
+    assert [each.echo_of for each in found if each.unit == "job"] == ["host gpu-003"]
+
+
+SWITCH = "nvidia-nvswitch1: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+LOST = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus."
+
+
+def several(*files: str) -> list[tuple[str, str]]:
+    return [(f"file {chr(97 + number)}", text) for number, text in enumerate(files)]
+
+
+def test_cause_and_echo_in_two_files() -> None:
+    """1. A GPU is lost in the kernel's log, a switch complains in another file 12 s later. 2. One asks. 3. The
+    proof names the file it stands in. 4. Much later, or on another host, it is a fault of its own."""
+
+    def answer(at: float, host: str = "gpu-1") -> Case:
+        files = several(f"2025-01-21T10:00:00+00:00 gpu-1 kernel: {LOST}\n",
+                        f"2025-01-21T10:{at:02.0f}:12+00:00 {host} kernel: {SWITCH}\n")  # fmt: skip
+        return answered(report(read_all(files, index())))
+
+    lost, switch = ("gpu 0000:1b:00", "bad, reboot"), ("nvswitch 0000:05:00.0", "bad, reboot")
+    assert answer(0).units == {lost}
+    assert answer(9).units == {lost, switch}
+    assert answer(0, "gpu-2").units == {lost, switch}
+    files = several(f"[100.000000] {LOST}\n", f"[112.000000] {SWITCH}\n")
+    found = read_all(files, index())
+    assert [(each.file, each.echo_of, each.evidence) for each in found] == [
+        ("file a", "", (files[0][1].strip(),)), ("file b", "gpu 0000:1b:00", (files[1][1].strip(),))
+    ]  # fmt: skip
+
+
+def test_files_without_a_common_clock() -> None:
+    """1. One log counts from the boot, the other has dates. 2. Both ask, and each says what was not compared."""
+    found = read_all(several(f"[100.000000] {LOST}\n", f"[Tue Jan 21 10:00:12 2025] {SWITCH}\n"), index())
+    assert [each.echo_of for each in found] == ["", ""]
+    assert "its times cannot be compared" in found[0].next_evidence[-1]
+    assert "file a" in found[1].next_evidence[-1]
+
+
+def test_one_log_in_two_files_is_one_incident() -> None:
+    """1. The same line in the ring buffer and the journal. 2. It is not a second time, which would ask for more."""
+    line = "NVRM: Xid (PCI:0000:61:00): 119, pid=1, name=x, Timeout after 6s of waiting for RPC response"
+    found = read_all(several(f"[100.000000] {line}\n", f"[100.000000] {line}\n"), index())
+    assert {str(each.answer) for each in found} == {"bad, reset-gpu"}

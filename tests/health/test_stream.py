@@ -28,7 +28,7 @@ XID = "[{:.6f}] NVRM: Xid (PCI:0000:{}:00): {}, pid={}, name=python, {}\n"
 
 def whole(text: str) -> list[Finding]:
     seen = scan(text, 1, index())
-    return judge(seen.folds, index(), boots=seen.boots)
+    return judge(seen.folds, index())
 
 
 def asks(findings: Iterable[Finding]) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from trainmaster.cli.output import Column, Output, say
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.finding import Finding, Report, report
 from trainmaster.core.health.policy import Index, Policy
-from trainmaster.core.health.read import read as read_text
+from trainmaster.core.health.read import read_all
 from trainmaster.core.health.words import EXIT_CODES, Verdict
 from trainmaster.core.words import count_text
 from trainmaster.live.health.files import Unreadable, content
@@ -110,6 +110,7 @@ def read(files: tuple[str, ...], policy_file: Path | None, output: Output) -> in
     """
     index = Index(load(policy_file))
     findings: list[Finding] = []
+    texts: list[tuple[str, str]] = []
     for name in files:
         try:
             text, notes = content(name)
@@ -117,7 +118,8 @@ def read(files: tuple[str, ...], policy_file: Path | None, output: Output) -> in
             raise NotJudged(error.what, error.why, error.fix) from error
         findings += notes
         if text.strip() or not notes:
-            findings += read_text(name, text, index)
+            texts.append((name, text))
+    findings += read_all(texts, index)
     found = report(findings)
     _show(found, output, len(files) > 1)
     return EXIT_CODES[found.verdict]
@@ -127,7 +129,7 @@ def _show(found: Report, output: Output, several: bool) -> None:
     columns = [
         Column("verdict", lambda finding: finding.verdict.value, state=True),
         Column("remedy", lambda finding: finding.remedy.value),
-        Column("unit", lambda finding: " ".join((finding.host, finding.unit)) if finding.host else finding.unit),
+        Column("unit", _place),
         Column("echo_of", lambda finding: finding.echo_of),
         Column("count", lambda finding: finding.count),
         Column("summary", lambda finding: finding.summary),
@@ -142,16 +144,24 @@ def _show(found: Report, output: Output, several: bool) -> None:
     output.listing("health-finding", found.findings, columns, extra=extra)
     if output.form in ("table", "wide"):
         for finding in found.findings:
-            if not finding.echo_of and finding.verdict not in (Verdict.OK, Verdict.SKIPPED):
-                sys.stdout.write(_proof(finding))
+            quiet = finding.verdict in (Verdict.OK, Verdict.SKIPPED)
+            if not finding.echo_of and (not quiet or finding.next_evidence):
+                sys.stdout.write(_proof(finding.but(evidence=(), lines=()) if quiet else finding))
     bad = sum(unit.verdict is Verdict.BAD for unit in found.units)
     counted = f"; {count_text(bad, 'unit')} bad" if bad else ""
     say(f"{found.verdict}, {found.remedy}: {count_text(len(found.findings), 'finding')}{counted}")
 
 
+def _place(finding: Finding) -> str:
+    """The unit with its host, where the unit does not name it."""
+    return (
+        finding.unit if finding.host in finding.unit.split() or not finding.host else f"{finding.host} {finding.unit}"
+    )
+
+
 def _proof(finding: Finding) -> str:
     """The lines that prove a finding, what it explains, and what would tell more."""
-    lines = [f"\n{finding.unit}: {finding.verdict}, {finding.remedy}"]
+    lines = [f"\n{_place(finding)}: {finding.verdict}, {finding.remedy}"]
     width = max((len(str(number)) for number in finding.lines), default=1)
     lines += [
         f"  {number:>{width}}  {text[:160]}" for number, text in zip(finding.lines, finding.evidence, strict=True)

@@ -14,6 +14,10 @@ _SCOPES: Final = {
 }  # fmt: skip
 
 
+_DATED_US: Final = 20 * 365 * 86_400 * 1_000_000
+"""Lines without a year get one long before this."""
+
+
 class Draft:
     """A finding to be. `fold` is None where several lines that no rule counts were put together."""
 
@@ -49,10 +53,13 @@ class Draft:
 
     def proof(self) -> list[Line]:
         lines = [*(self.fold.proof() if self.fold else ()), *self.more]
-        return sorted({line.number: line for line in lines}.values(), key=lambda line: line.number)
+        own = self.fold.file if self.fold else ""
+        places = {(line.file != own, line.file, line.number): line for line in lines}
+        return [line for _, line in sorted(places.items(), key=lambda each: each[0])]
 
     def finding(self, file: str, section: str) -> Finding:
         lines = self.proof()
+        file = self.fold.file if self.fold and self.fold.file else file
         stamps = [line.stamp.at_us for line in lines if line.stamp.at_us is not None]
         needs = self.answer.verdict is Verdict.BAD
         return Finding(
@@ -61,7 +68,7 @@ class Draft:
             remedy=self.answer.remedy,
             rule=self.rule,
             summary=self.summary,
-            evidence=tuple(line.text.strip("\r") for line in lines),
+            evidence=tuple(_shown(line, file) for line in lines),
             lines=tuple(line.number for line in lines),
             count=self.fold.count if self.fold else max(1, len(lines)),
             cause_of=tuple(self.cause_of),
@@ -80,26 +87,51 @@ class Draft:
         )
 
 
+def _shown(line: Line, file: str) -> str:
+    """The line; one of another file names it."""
+    return line.text if line.file in ("", file) else f"{line.file}: {line.text}"
+
+
 def before(cause: Fold, echo: Fold, limits: Limits, within_us: int) -> bool:
     """Whether one came at most so long before the other began, or lies near it where there are no times."""
-    if cause.boot != echo.boot:
+    if not _one_boot(cause, echo):
         return False
     start, other = echo.first.stamp, cause.first.stamp
     if start.at_us is not None and other.at_us is not None and start.clock == other.clock:
         last = cause.last.stamp.at_us if cause.last.stamp.clock == start.clock else other.at_us
         return other.at_us <= start.at_us + 1_000_000 and start.at_us - max(last or 0, other.at_us) <= within_us
+    if cause.file != echo.file:
+        return False
     near = limits.near_lines
     return cause.first.number - near <= echo.first.number <= cause.last.number + near
 
 
 def ends(clear: Fold, fold: Fold) -> bool:
     """Whether the last sign of the one lies behind the last of the other: the last word counts."""
-    if clear.boot != fold.boot:
+    if clear.file == fold.file and clear.boot != fold.boot:
         return clear.boot > fold.boot
+    if not _one_boot(clear, fold):
+        return False
     at, last = clear.last.stamp, fold.last.stamp
     if at.at_us is not None and last.at_us is not None and at.clock == last.clock and at.at_us != last.at_us:
         return at.at_us > last.at_us
-    return clear.last.number > fold.last.number
+    return clear.file == fold.file and clear.last.number > fold.last.number
+
+
+def comparable(one: Fold, other: Fold) -> bool:
+    """Whether the times of two folds are on one clock: in the same file, or with the same boot or both with dates."""
+    if one.file == other.file:
+        return True
+    clocks = {one.first.stamp.clock, other.first.stamp.clock}
+    dated = [(fold.first.stamp.at_us or 0) >= _DATED_US for fold in (one, other)]
+    return clocks == {"boot"} or (clocks == {"wall"} and dated[0] == dated[1])
+
+
+def _one_boot(one: Fold, other: Fold) -> bool:
+    if one.file == other.file:
+        return one.boot == other.boot
+    same = not one.boot.id or not other.boot.id or one.boot.id == other.boot.id
+    return same and one.past == other.past and comparable(one, other)
 
 
 def by_unit(folds: Iterable[Fold]) -> dict[tuple[str, str], list[Fold]]:

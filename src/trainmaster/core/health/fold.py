@@ -45,6 +45,8 @@ class Line(NamedTuple):
     """Whole, as it stands there."""
     stamp: Stamp
     boot: Boot = FIRST_BOOT
+    file: str = ""
+    """Where several files are judged together: which one it stands in."""
 
 
 class Signal(NamedTuple):
@@ -115,12 +117,15 @@ class Bursts:
 class Fold:
     """All signals of one rule about one unit of one host in one boot."""
 
-    __slots__ = ("boot", "born", "bursts", "count", "facts", "first", "host", "last", "lines", "newest", "parts",
-                 "rule", "seen_ends", "unit", "variant")  # fmt: skip
+    __slots__ = ("boot", "born", "bursts", "count", "facts", "file", "first", "host", "last", "lines", "newest",
+                 "parts", "past", "rule", "seen_ends", "unit", "variant")  # fmt: skip
 
     def __init__(self, signal: Signal, line: Line, host: str, place: int = 0) -> None:
         self.rule, self.unit, self.variant, self.host = signal.rule, signal.unit, signal.variant, host
         self.boot = line.boot
+        self.past = False
+        """Whether its host was booted since."""
+        self.file = line.file
         self.born = (line.number, place)
         """Folds are judged in this order."""
         self.count = 0

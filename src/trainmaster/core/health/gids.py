@@ -6,29 +6,33 @@ fault. A hole below the routable GID is the trace of it.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding
-from trainmaster.core.health.policy import Index
-from trainmaster.core.health.words import CONFIG, OK
+from trainmaster.core.health.words import CONFIG, OK, SKIPPED
 
 _GID: Final = re.compile(r"(\S+)\s+(\d{1,2})\s+(\d{1,3})\s+([0-9a-fA-F:.]{3,45})\s+(\S+)\s+(v[12])\b")
-_PIN: Final = re.compile(r"\bNCCL_IB_GID_INDEX=(\d{1,3})\b")
+_SMALL: Final = 20_000
+PIN: Final = re.compile(r"\bNCCL_IB_GID_INDEX=(\d{1,3})\b")
 
 
-def read(block: Block, index: Index) -> list[Finding] | None:
-    """A finding a port; None: this is no table of GIDs."""
+def read(block: Block, pins: Sequence[int]) -> list[Finding] | None:
+    """A finding a port; jobs are pinned to these indices. A pin by itself tells nothing. None: this is neither."""
     if not re.search(r"^DEV\s+PORT\s+INDEX\s+GID", block.text, re.MULTILINE):
-        return None
-    pinned = _PIN.search(block.text)
+        rows = [row for row in block.rows() if PIN.search(row.text)] if len(block.text) < _SMALL else []
+        if not rows:
+            return None
+        next_ = ("show_gids: whether a routable GID stands at this index, on all hosts and after each flap",)
+        return [block.found("job", SKIPPED, "gid-pin", "jobs are pinned to an index of GIDs", rows=rows, next=next_)]
     ports: dict[str, dict[int, tuple[Row, bool]]] = {}
     for row in block.rows():
         if found := _GID.match(row.text.strip()):
             device, port, number, _, address, version = found.groups()
             routable = version == "v2" and re.fullmatch(r"[\d.]{7,15}", address) is not None
             ports.setdefault(f"port {device}/{port}".removesuffix("/1"), {})[int(number)] = (row, routable)
-    return [_port(block, unit, slots, int(pinned.group(1)) if pinned else None) for unit, slots in ports.items()]
+    return [_port(block, unit, slots, pins[0] if pins else None) for unit, slots in ports.items()]
 
 
 def _port(block: Block, unit: str, slots: dict[int, tuple[Row, bool]], pin: int | None) -> Finding:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from trainmaster.core.base.hostlist import HostListError, parse
 from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding
-from trainmaster.core.health.words import REBOOT, RMA, SUSPECT, TRIAGE, WATCH
+from trainmaster.core.health.words import OK, REBOOT, RMA, SUSPECT, TRIAGE, WATCH
 
 _COUNT: Final = re.compile(
     r"(\d{1,6}) (?:unexpected |unplanned )?(?:recover\w+|reboots?|crash\w*|failures?)", re.IGNORECASE
@@ -116,3 +117,52 @@ def _partial(block: Block, host: str, events: Events) -> Iterator[Finding]:
     else:
         words = f"it came back with {short[0][1]} of {want} GPUs once, and with all after another boot"
         yield block.found(f"host {host}", SUSPECT, "gpu-missing", words, rows=rows, next=next_, host=host)
+
+
+_NAMES: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9-]*-?(?:\[[\d,-]+\]|\d+)(?![\w\]])")
+_MARKS: Final = (
+    ("a fault of a task", re.compile(r"[Ss]egmentation fault|[Ss]egfault|\bcrash|\berror\b|\bfailed\b")),
+    ("drained again", re.compile(r"\bdrain(?:ed)? again\b|\bre-?drained\b|\bto drain again\b")),
+    ("often flaky", re.compile(r"\bflaky\b|\bunstable\b|\bkeeps? (?:failing|crashing)\b")),
+)
+
+
+def told(block: Block, events: Events) -> list[Finding]:
+    """Findings of events in words that name their hosts: two kinds of trouble on one host are a repeat offender."""
+    hosts: dict[str, dict[str, list[Row]]] = {}
+    back: dict[str, list[Row]] = {}
+    for row, event in events:
+        for part in re.split(r";", event):
+            marks = [name for name, pattern in _MARKS if pattern.search(part)]
+            for folded in _NAMES.findall(part):
+                for host in _expanded(folded):
+                    its = hosts.setdefault(host, {})
+                    for mark in marks:
+                        its.setdefault(mark, []).append(row)
+                    if _BACK.search(part) or "back in" in part:
+                        back.setdefault(host, []).append(row)
+    findings = []
+    for host, marks_of in hosts.items():
+        rows = list(dict.fromkeys(row for its in marks_of.values() for row in its))
+        said = ", ".join(marks_of)
+        if len(marks_of) >= 2:
+            words = f"{said}: held until a person releases it after a test; bulk commands skip it"
+            if returned := [row for row in back.get(host, ()) if row.number > rows[0].number]:
+                words = f"{words}; it was returned {len(returned)} times by then"
+                rows = list(dict.fromkeys([*rows, *returned]))
+            findings.append(block.found(f"host {host}", TRIAGE, "repeat-offender", words, rows=rows, host=host))
+        elif marks_of:
+            next_ = ("whether it comes again: then it is held",)
+            findings.append(
+                block.found(f"host {host}", WATCH, "repeat-offender", said, rows=rows, next=next_, host=host)
+            )
+    if hosts and not findings:
+        findings.append(block.found("host", OK, "repeat-offender", f"nothing is said against {len(hosts)} hosts"))
+    return findings
+
+
+def _expanded(folded: str) -> list[str]:
+    try:
+        return [str(host) for host in parse(folded)][:1000]
+    except HostListError:
+        return [folded]

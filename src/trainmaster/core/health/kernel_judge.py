@@ -7,11 +7,11 @@ The unit of a finding is what has to be acted on: an application's own fault is 
 happened on beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from trainmaster.core.health.draft import Draft, by_unit
 from trainmaster.core.health.finding import Finding
-from trainmaster.core.health.fold import OTHERS, Boot, Bursts, Fold
+from trainmaster.core.health.fold import OTHERS, Bursts, Fold
 from trainmaster.core.health.policy import Code, Index, Repeat, Row, Text
 from trainmaster.core.health.relate import relate
 from trainmaster.core.health.words import APP, REBOOT, WATCH, Remedy, Verdict
@@ -22,16 +22,17 @@ _JOB_XIDS = frozenset({"xid-43"})
 _SEVERITY = {"fatal": "fatal", "non-fatal": "non-fatal"}
 
 
-def judge(
-    folds: Sequence[Fold], index: Index, file: str = "", section: str = "", boots: Mapping[str, Boot] = {}
-) -> list[Finding]:
-    """The findings of one log, in which hosts were booted so often."""
-    of_unit = by_unit(folds)
-    drafts = [draft for fold in folds if (draft := _alone(fold, of_unit[fold.unit, fold.host], index)) is not None]
+def judge(folds: Sequence[Fold], index: Index, file: str = "", section: str = "") -> list[Finding]:
+    """The findings of one log, or of several that are judged together; their folds then name their files."""
+    drafts = []
+    for name in dict.fromkeys(fold.file for fold in folds):
+        its = [fold for fold in folds if fold.file == name]
+        of_unit = by_unit(its)  # the same line in two files is no second incident
+        drafts += [draft for fold in its if (draft := _alone(fold, of_unit[fold.unit, fold.host], index)) is not None]
     for draft in drafts:
         if draft.fold is not None and draft.fold.unit.endswith(OTHERS):
             draft.summary += "; this host shows more faults than are told apart, so units are not named any more"
-    drafts = relate(drafts, folds, index, boots)
+    drafts = relate(drafts, folds, index)
     return [draft.finding(file, section) for draft in drafts]
 
 

@@ -39,16 +39,14 @@ class Scan(NamedTuple):
 
     folds: list[Fold]
     lines: int
-    boots: dict[str, Boot]
-    """The newest boot of each host."""
 
 
-def scan(text: str, first_line: int, index: Index) -> Scan:
-    """Reads a text; its first line has this number in the file."""
-    reader = Reader(index, first_line)
+def scan(text: str, first_line: int, index: Index, file: str = "", host: str = "") -> Scan:
+    """Reads a text; its first line has this number in the file. Lines name file and host if they are told to."""
+    reader = Reader(index, first_line, host=host, file=file)
     reader.read(text)
     lines = text.count("\n") + (not text.endswith("\n"))
-    return Scan(reader.folds(), lines, reader.boots)
+    return Scan(reader.folds(), lines)
 
 
 class _Waiting:
@@ -90,8 +88,8 @@ class _Waiting:
 class Reader:
     """Reads a log in pieces of whole lines. The host and the boot are those of lines that name none themselves."""
 
-    def __init__(self, index: Index, number: int = 1, host: str = "", boot: str = "") -> None:
-        self.index = index
+    def __init__(self, index: Index, number: int = 1, host: str = "", boot: str = "", file: str = "") -> None:
+        self.index, self._file = index, file
         self.number = number
         """Of the next line."""
         self.folder = Folder(index)
@@ -117,7 +115,10 @@ class Reader:
     def folds(self) -> list[Fold]:
         """All folds in the order of their first lines; those of reports that wait as far as they are known."""
         more = [(each.signal, each.line, each.place) for each in self.waiting if each.signal is not None]
-        return sorted(self.folder.with_more(more), key=lambda fold: fold.born)
+        folds = sorted(self.folder.with_more(more), key=lambda fold: fold.born)
+        for fold in folds:
+            fold.past = fold.boot < self.boots.get(fold.host, FIRST_BOOT)
+        return folds
 
     def _hear(self, text: str) -> None:
         still = []
@@ -138,7 +139,7 @@ class Reader:
         body = text[stamp.length :]
         if stamp.host not in self.boots or not _BOOTS.isdisjoint(literals):
             self._booted(stamp.host, body, literals)
-        line = Line(number, text, stamp, self.boots[stamp.host])
+        line = Line(number, text, stamp, self.boots[stamp.host], self._file)
         place = 0
         for literal in literals:
             for signal in self._of(literal, body, line, whole, after, place):

@@ -12,7 +12,7 @@ import msgspec
 from trainmaster.core.health.capture import Block
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.policy import Index
-from trainmaster.core.health.words import OK, TRIAGE, UNKNOWN
+from trainmaster.core.health.words import OK, TRIAGE, UNKNOWN, WATCH, Answer
 
 _GPU: Final = "nvidia.com/gpu"
 _REJECTIONS: Final = 3
@@ -20,15 +20,66 @@ _REJECTIONS: Final = 3
 
 def read(block: Block, index: Index) -> list[Finding] | None:
     """Findings of one node or of a list of them, as JSON; None: it is neither."""
-    if _GPU not in block.text or not block.text.lstrip().startswith("{"):
+    if not block.text.lstrip().startswith("{") or not any(word in block.text for word in (_GPU, "rejected", '"Node"')):
         return None
     try:
         document: Any = msgspec.json.decode(block.text)
     except (msgspec.DecodeError, RecursionError):
         return None
-    items = document.get("items") if isinstance(document.get("items"), list) else [document]
+    if not isinstance(document, dict):
+        return None
+    listed = document.get("items")
+    items = listed if isinstance(listed, list) else [document]
     nodes = [node for node in items if isinstance(node, dict) and isinstance(_part(node, "allocatable"), dict)]
-    return [_node(block, node) for node in nodes] or None
+    found = [finding for node in nodes for finding in (_node(block, node), *_conditions(block, node))]
+    return found or _peers(block, document) or None
+
+
+def _peers(block: Block, document: dict[str, Any]) -> list[Finding]:
+    """How many pods each node refused and ran."""
+    findings = []
+    for name, its in document.items():
+        if not isinstance(its, dict) or not isinstance(its.get("rejected"), int):
+            return []
+        refused, done = its["rejected"], its.get("succeeded", 0)
+        bad = refused >= _REJECTIONS and not done
+        words = f"{refused} pods were refused, {done} ran"
+        answer = TRIAGE if bad else OK
+        findings.append(block.found(f"host {name}", answer, "node-rejects", words, host=str(name)))
+    return findings
+
+
+def _conditions(block: Block, node: dict[str, Any]) -> list[Finding]:
+    """Conditions that say something bad. A node that is not ready is not known; pressure is a look."""
+    conditions = _part(node, "conditions")
+    findings = []
+    for each in conditions if isinstance(conditions, list) else ():
+        if not isinstance(each, dict):
+            continue
+        kind, status = str(each.get("type")), str(each.get("status"))
+        said = str(each.get("message") or each.get("reason") or "")[:200]
+        answer = _condition(kind, status)
+        if answer is not None:
+            name = _name(node)
+            words = f"{kind} is {status}" + (f": {said}" if said else "")
+            row = [row for row in block.rows() if kind in row.text][:1]
+            findings.append(block.found(f"host {name}".strip(), answer, "node-condition", words, rows=row, host=name))
+    return findings
+
+
+def _condition(kind: str, status: str) -> Answer | None:
+    if kind == "Ready":
+        return {"True": None, "False": TRIAGE}.get(status, UNKNOWN)
+    if status != "True":
+        return None
+    if kind in ("KernelDeadlock", "ReadonlyFilesystem", "NetworkUnavailable"):
+        return TRIAGE
+    return WATCH if kind.endswith("Pressure") or kind.startswith("Frequent") else None
+
+
+def _name(node: dict[str, Any]) -> str:
+    metadata = node.get("metadata")
+    return str(node.get("name") or (metadata.get("name") if isinstance(metadata, dict) else "") or "")
 
 
 def _part(node: dict[str, Any], name: str) -> Any:
@@ -37,8 +88,7 @@ def _part(node: dict[str, Any], name: str) -> Any:
 
 
 def _node(block: Block, node: dict[str, Any]) -> Finding:
-    metadata = node.get("metadata")
-    name = str(node.get("name") or (metadata.get("name") if isinstance(metadata, dict) else "") or "")
+    name = _name(node)
     unit = f"host {name}".strip()
     free, all_ = _count(_part(node, "allocatable")), _count(_part(node, "capacity"))
     failed = [value for key, value in node.items() if str(key).startswith("rejected") and isinstance(value, int)]
@@ -50,6 +100,10 @@ def _node(block: Block, node: dict[str, Any]) -> Finding:
         return block.found(unit, TRIAGE, "node-rejects", summary, rows=first, next=next_, host=name)
     if all_ is not None and free is not None and free < all_:
         summary = f"{all_ - free} of {all_} GPUs cannot be given away: the device plugin calls them unhealthy"
+        pods = [pod for pod in node.get("pods") or () if isinstance(pod, dict) and isinstance(pod.get(_GPU), int)]
+        if pods:
+            left = max(0, free - sum(pod[_GPU] for pod in pods))
+            summary += f"; {left} are free, as {', '.join(str(pod.get('name')) for pod in pods)} runs on the others"
         next_ = ("which GPUs: log of the device plugin, nvidia-smi", "jobs that run on them still")
         return block.found(unit, TRIAGE, "gpu-unhealthy", summary, rows=first, next=next_, host=name)
     if free is None or all_ is None:

@@ -12,10 +12,11 @@ In this order, since each step sees what the ones before it left:
 A cause must come first, within a time, on the same host; where lines have no times, within so many lines.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 
-from trainmaster.core.health.draft import Draft, before, by_unit, ends
-from trainmaster.core.health.fold import FIRST_BOOT, Boot, Fold
+from trainmaster.core.health.draft import Draft, before, by_unit, comparable, ends
+from trainmaster.core.health.fold import Fold
 from trainmaster.core.health.policy import Code, Index, Text
 from trainmaster.core.health.words import APP, OK, REBOOT, RESET, SUSPECT, WATCH, Remedy, Verdict
 
@@ -26,7 +27,7 @@ _ROOTS = ("xid-149", "xid-150", "xid-148", "xid-144", "xid-74", "xid-147", "xid-
 _OF_THE_BOOT = frozenset({Remedy.RESET_GPU, Remedy.RESET_GPU_LATER, Remedy.REBOOT})
 
 
-def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, Boot]) -> list[Draft]:
+def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index) -> list[Draft]:
     """The drafts, related; implied ones added."""
     drafts = [*drafts, *_implied(drafts, folds, index)]
     _join(drafts, index)
@@ -37,7 +38,7 @@ def relate(drafts: list[Draft], folds: Sequence[Fold], index: Index, boots: Mapp
     _together(drafts)
     drafts = [*drafts, *_far_ends(drafts)]
     _app_caused(drafts, index)
-    _cleared(drafts, folds, index, boots)
+    _cleared(drafts, folds, index)
     return drafts
 
 
@@ -138,15 +139,15 @@ def _others(drafts: Sequence[Draft], cause: Draft) -> list[Draft]:
 
 def _explained_by_rows(drafts: Sequence[Draft], index: Index) -> None:
     of_rule: dict[str, list[Draft]] = {}
-    for each in sorted(drafts, key=lambda each: -(each.fold.first.number if each.fold else 0)):
+    for each in drafts:
         of_rule.setdefault(each.rule, []).append(each)
     for draft in drafts:
         row = index.row(draft.rule)
         if draft.echo_of or not isinstance(row, Text | Code) or draft.fold is None or not row.echo_of:
             continue
         names = {f"xid-{name}" if isinstance(name, int) else name for name in row.echo_of}
-        causes = [cause for name in names for cause in of_rule.get(name, ())]
-        for cause in sorted(causes, key=lambda each: -(each.fold.first.number if each.fold else 0)):
+        causes = [cause for name in names for cause in of_rule.get(name, ()) if cause.fold]
+        for cause in sorted(causes, key=lambda each: _nearness(each, draft), reverse=True):
             fits = cause.fold and not (draft.rule.startswith("aer-") and cause.rule == LOST)
             here = cause.host == draft.host or "host" in draft.rule or cause.rule == "ib-port-error"
             if (
@@ -157,6 +158,17 @@ def _explained_by_rows(drafts: Sequence[Draft], index: Index) -> None:
                 and _same_card(draft, cause)
             ):
                 draft.echoes(cause)
+
+
+def _nearness(cause: Draft, echo: Draft) -> tuple[bool, int, int]:
+    """Which of several causes is the likeliest: the host whose number a peer's address ends with, the one that says it
+    most often if hosts complain about each other, and the one that began last."""
+    assert cause.fold is not None
+    assert echo.fold is not None
+    peers = {fact.rpartition(".")[2] for fact in echo.fold.facts}
+    number = re.search(r"0*(\d+)$", cause.host)
+    across = cause.host != echo.host
+    return bool(across and number and number[1] in peers), cause.fold.count * across, cause.fold.first.number
 
 
 def _patience(draft: Draft, index: Index) -> int:
@@ -237,9 +249,12 @@ def _stuck(drafts: Sequence[Draft], index: Index) -> None:
 
 def _far_ends(drafts: Sequence[Draft]) -> list[Draft]:
     """One suspect for all GPUs whose registers blame the other end of the link."""
-    blaming = [draft for draft in drafts if draft.blames_peer and not draft.echo_of]
-    if not blaming:
-        return []
+    hosts = dict.fromkeys(draft.host for draft in drafts if draft.blames_peer and not draft.echo_of)
+    return [_far_end([draft for draft in drafts if draft.blames_peer and draft.host == host]) for host in hosts]
+
+
+def _far_end(drafts: Sequence[Draft]) -> Draft:
+    blaming = [draft for draft in drafts if not draft.echo_of]
     links = sorted({f"{draft.part} NVLink {link}" for draft in blaming for link in draft.links})
     suspect = Draft("nvlink-far-end", "fabric", SUSPECT, "registers blame the other end of these links")
     suspect.host = blaming[0].host
@@ -248,7 +263,7 @@ def _far_ends(drafts: Sequence[Draft]) -> list[Draft]:
     suspect.summary += f": {', '.join(links)}"
     suspect.next = ("switch tray and peers at the other end of these links",)
     suspect.confidence = "medium"
-    return [suspect]
+    return suspect
 
 
 def _together(drafts: Sequence[Draft]) -> None:
@@ -261,7 +276,7 @@ def _together(drafts: Sequence[Draft]) -> None:
             each.unit
             for each in down
             if each is not draft and each.host == draft.host and each.fold and at is not None
-            and abs((each.fold.first.stamp.at_us or 0) - at) <= 1_000_000
+            and comparable(each.fold, draft.fold) and abs((each.fold.first.stamp.at_us or 0) - at) <= 1_000_000
         ]  # fmt: skip
         if others:
             draft.summary += f"; in the same second as {', '.join(others)}: one cause"
@@ -283,7 +298,7 @@ def _app_caused(drafts: Sequence[Draft], index: Index) -> None:
                     other.cause_of.append(draft.part)
 
 
-def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots: Mapping[str, Boot]) -> None:
+def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index) -> None:
     enders = by_unit(fold for fold in folds if fold.rule in index.enders)
     for draft in drafts:
         if draft.fold is None or (
@@ -298,7 +313,7 @@ def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index, boots
             draft.answer = WATCH if by.rule == "xid-154" else index.row(by.rule).answer
             draft.summary += "; it is over"
             draft.more += by.proof()
-        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.boot < boots.get(draft.host, FIRST_BOOT):
+        elif draft.answer.remedy in _OF_THE_BOOT and draft.fold.past:
             draft.answer, draft.summary = WATCH, f"{draft.summary}; the host was booted since"
             draft.next = ("whether the unit is there and works after the boot",)
 

@@ -16,7 +16,7 @@ from trainmaster.core.base.hostlist import HostListError, parse
 from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.policy import Index
-from trainmaster.core.health.words import OK, REBOOT, SKIPPED, TRIAGE, UNKNOWN, WATCH, Answer
+from trainmaster.core.health.words import APP, OK, REBOOT, SKIPPED, TRIAGE, UNKNOWN, WATCH, Answer, Remedy, Verdict
 
 _FLAGS: Final = {
     "*": "NOT_RESPONDING", "#": "POWERING_UP", "~": "POWERED_DOWN", "%": "POWERING_DOWN", "@": "REBOOT_REQUESTED",
@@ -28,6 +28,8 @@ _WORDS: Final = {
     "NO_RESPOND": "NOT_RESPONDING", "POW_UP": "POWERING_UP", "POW_DN": "POWERING_DOWN", "PLND": "PLANNED",
     "FUTR": "FUTURE", "BOOT": "REBOOT_ISSUED", "REBOOT": "REBOOT_REQUESTED",
 }  # fmt: skip
+_GRES: Final = re.compile(r"^(?:NodeName=\S+ +)?(?:AutoDetect=\w+|Name=gpu\b)", re.MULTILINE | re.IGNORECASE)
+_MISCONFIGURED: Final = Answer(verdict=Verdict.BAD, remedy=Remedy.CONFIG)
 _STATE: Final = re.compile(r"[A-Za-z_]{2,20}[*#~%@^!$-]?(?:\+[A-Za-z_]{3,20}[*#~%@^!$-]?)*")
 _KNOWN: Final = frozenset({
     "IDLE", "ALLOCATED", "MIXED", "DOWN", "DRAINED", "DRAINING", "FAIL", "FAILING", "UNKNOWN", "COMPLETING", "ERROR",
@@ -94,14 +96,39 @@ def state_answer(words: frozenset[str]) -> tuple[Answer, str]:
 def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a block of Slurm's or NHC's output; None: it is none."""
     text = block.text
+    if _GRES.search(text):
+        return _gres(block)
     if "NodeName=" in text:
         return list(_scontrol(block))
     if re.search(r"^(?:PARTITION\s+AVAIL|NODELIST\s+NODES)\b", text, re.MULTILINE):
         return list(_sinfo(block))
     if "node-mark-offline" in text or "node-mark-online" in text:
         return list(_nhc(block))
-    found = [*_reasons(block), *_bare(block)]
+    found = [*_reasons(block), *_bare(block), *_held_jobs(block)]
     return found or None
+
+
+def _gres(block: Block) -> list[Finding]:
+    """`gres.conf`: GPUs that are found automatically must not be declared by hand too."""
+    rows = [row for row in block.rows() if not row.text.lstrip().startswith("#")]
+    auto = [row for row in rows if re.search(r"\bAutoDetect=(?!off\b)\w+", row.text, re.IGNORECASE)]
+    by_hand = [row for row in rows if re.search(r"\bName=gpu\b", row.text, re.IGNORECASE)]
+    bare = [row for row in by_hand if not re.search(r"\bFile=", row.text, re.IGNORECASE)]
+    if auto and by_hand and (bare or len(by_hand) > 1):
+        words = "GPUs are declared by hand and found automatically too, so slurmd does not start"
+        next_ = (f"keep {auto[0].text.strip()} and drop the Name=gpu lines; the hardware is not the fault",)
+        return [block.found("host", _MISCONFIGURED, "gres-conf", words, rows=[*auto, *by_hand], next=next_)]
+    return [block.found("host", OK, "gres-conf", "GPUs are declared in one way", rows=[*auto, *by_hand][:8])]
+
+
+def _held_jobs(block: Block) -> list[Finding]:
+    """Jobs that do not start by themselves any more, in the output of squeue."""
+    rows = [row for row in block.rows() if "launch failed requeued held" in row.text]
+    if not rows:
+        return []
+    words = f"{len(rows)} jobs are held since their launch failed: release them once the host they ran on is repaired"
+    next_ = ("sacct: the host on which they all failed",)
+    return [block.found("job", APP, "jobs-held", words, rows=rows, next=next_)]
 
 
 def _scontrol(block: Block) -> Iterator[Finding]:

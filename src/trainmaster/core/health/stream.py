@@ -69,7 +69,7 @@ class LogStream:
 
     def findings(self) -> list[Finding]:
         """All that holds now, as `read` would find it in the whole log. An unfinished line has not been read yet."""
-        return judge(self._reader.folds(), self._index, self._file, boots=self._reader.boots)
+        return judge(self._reader.folds(), self._index, self._file)
 
     def _read(self, text: str) -> list[Finding]:
         assert text.endswith(_BREAK)
@@ -99,7 +99,7 @@ class LogStream:
     def _judged(self, family: _Family, folds: Sequence[Fold]) -> list[Finding]:
         """What of a family is not as it was."""
         old, new = self._claims.get(family, {}), _Claims()
-        for finding in judge(folds, self._index, self._file, boots=self._reader.boots):
+        for finding in judge(folds, self._index, self._file):
             new.setdefault((finding.rule, finding.at or finding.unit, finding.host), []).append(finding)
         self._claims[family] = new
         changed = [

@@ -14,7 +14,7 @@ from typing import Final
 from trainmaster.core.health.capture import Block, Row, table
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.fold import Folder, Line, Signal
-from trainmaster.core.health.history import history
+from trainmaster.core.health.history import history, told
 from trainmaster.core.health.kernel_judge import judge
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.stamp import Stamp
@@ -24,6 +24,8 @@ from trainmaster.core.health.xid import Xids, action_of
 
 Cells = list[tuple[Row, dict[str, str]]]
 _REGION: Final = re.compile(r"FBPA\s*(\d+)\D{0,20}sub-?partition\s*(\d+)|bank\s*(0x[0-9a-f]+|\d+)", re.IGNORECASE)
+_REFUSED: Final = re.compile(r"UnexpectedAdmissionError|Allocat\w* failed|OutOf\w*gpu|InsufficientGPU", re.IGNORECASE)
+_PAIR: Final = re.compile(r"GPUs? (?:pair )?\(?([\d, ]+)\)?")
 _CODE: Final = re.compile(r"xid[ _-]?(\d{1,3})(?:\+(\d{1,3}))?", re.IGNORECASE)
 
 
@@ -175,23 +177,29 @@ def _counts(block: Block, rows: Cells, column: str, index: Index) -> list[Findin
 
 
 def _isolations(block: Block, rows: Cells, index: Index) -> list[Finding]:
-    """A port that a rule takes out and puts back: the third time within two hours is for good."""
-    out = [
-        (row, float(cells["t_s"])) for row, cells in rows if cells["event"] == "isolate" and _is_number(cells["t_s"])
-    ]
+    """Ports that a rule takes out and puts back: the third time within two hours is for good. Without a column that
+    names it, the file does."""
     if not any(cells["event"] in ("isolate", "unisolate") for _, cells in rows):
         return []
+    named = re.search(r"(?:^|/)(port[\w.-]*?)(?:\.\w+)?$", block.file)
+    out: dict[str, list[tuple[Row, float]]] = {}
+    for row, cells in rows:
+        name = cells.get("port") or cells.get("link") or (named.group(1) if named else "")
+        its = out.setdefault(f"port {name}".strip(), [])
+        if cells["event"] == "isolate" and _is_number(cells["t_s"]):
+            its.append((row, float(cells["t_s"])))
+    return [_isolated(block, unit, its) for unit, its in out.items()]
+
+
+def _isolated(block: Block, unit: str, out: list[tuple[Row, float]]) -> Finding:
     for place in range(2, len(out)):
         if out[place][1] - out[place - 2][1] <= 7200:
-            summary = (
+            words = (
                 f"isolated a third time within two hours (at {out[place][1]:g} s): stays out until a person forces it"
             )
-            return [block.found("port", TRIAGE, "port-isolated", summary, rows=[row for row, _ in out[: place + 1]])]
-    return [
-        block.found(
-            "port", WATCH, "port-isolated", f"isolated {len(out)} times, far apart", rows=[row for row, _ in out]
-        )
-    ]
+            return block.found(unit, TRIAGE, "port-isolated", words, rows=[row for row, _ in out[: place + 1]])
+    words = f"isolated {len(out)} times, far apart"
+    return block.found(unit, WATCH if out else OK, "port-isolated", words, rows=[row for row, _ in out])
 
 
 def _retests(block: Block, rows: Cells, index: Index) -> list[Finding]:
@@ -205,8 +213,68 @@ def _retests(block: Block, rows: Cells, index: Index) -> list[Finding]:
     return findings
 
 
+def _rejections(block: Block, rows: Cells, index: Index) -> list[Finding]:
+    """Pods that a node did not admit. The same devices in all reasons are the suspects; others were never tried."""
+    refused = [(row, cells["reason"]) for row, cells in rows if _REFUSED.search(cells["reason"])]
+    if not refused:
+        return []
+    named: dict[str, list[Row]] = {}
+    for row, reason in refused:
+        found = _PAIR.search(reason)
+        named.setdefault(" and ".join(found.group(1).split()) if found else "", []).append(row)
+    pair, its = max(named.items(), key=lambda each: len(each[1]))
+    answer = TRIAGE if len(refused) >= 3 else SUSPECT
+    words = f"{len(refused)} pods were refused" + (f", {len(its)} of them for GPUs {pair}" if pair else "")
+    next_ = ("the GPUs that the reasons name: the kernel log, nvidia-smi -q", "the same counts of its peers")
+    return [block.found("host", answer, "node-rejects", words, rows=its[:8], next=next_).but(count=len(refused))]
+
+
+def _probes(block: Block, rows: Cells, index: Index) -> list[Finding]:
+    """Hosts that tried targets of a file system: all hosts or a whole target failing is the file system; a host that
+    fails alone is itself."""
+    (result,) = [name for name in rows[0][1] if name not in ("node", "ost", "target", "mount", "time")][:1] or ["node"]
+    target = next((name for name in ("ost", "target", "mount") if name in rows[0][1]), "")
+    tried: dict[str, list[tuple[Row, str, bool]]] = {}
+    for row, cells in rows:
+        failed = cells[result].lower() not in ("ok", "pass", "passed", "success", "0")
+        tried.setdefault(cells["node"], []).append((row, cells[target], failed))
+    failing = [host for host, its in tried.items() if all(failed for _, _, failed in its)]
+    lost = [row for its in tried.values() for row, _, failed in its if failed]
+    total = sum(len(its) for its in tried.values())
+    next_ = ("start no job that needs it; check it with a deadline, from a local disk",)
+    if len(failing) > 1 and 2 * len(failing) > len(tried):
+        words = (
+            f"{len(lost)} of {total} probes failed on {len(failing)} of {len(tried)} hosts: the file system, not they"
+        )
+        found = block.found("fs", TRIAGE, "fs-probes", words, rows=lost[:8], next=next_, offence=False)
+        return [found.but(scope="", count=len(lost))]
+    findings = []
+    bad = dict.fromkeys(where for its in tried.values() for _, where, failed in its if failed)
+    for where in bad:
+        its_rows = [(row, failed) for its in tried.values() for row, name, failed in its if name == where]
+        if len(tried) > 1 and all(failed for _, failed in its_rows):
+            words = f"no host of {len(tried)} reaches it"
+            found = block.found(
+                f"fs {where}", TRIAGE, "fs-probes", words, rows=[row for row, _ in its_rows][:8], next=next_
+            )
+            findings.append(found.but(scope="", offence=False))
+    for host in failing:
+        words = f"it fails on all targets, which {len(tried) - len(failing)} other hosts reach"
+        rows_of = [row for row, _, _ in tried[host]]
+        answer = TRIAGE if len(tried) > len(failing) else SUSPECT
+        findings.append(block.found(f"host {host}", answer, "fs-probes", words, rows=rows_of[:8], host=host))
+    if lost and not findings:
+        words = f"{len(lost)} of {total} probes failed, of no host and no target all"
+        findings.append(block.found("fs", WATCH, "fs-probes", words, rows=lost[:8], next=next_))
+    return findings or [block.found("fs", OK, "fs-probes", f"all {total} probes passed")]
+
+
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"\d{1,12}(?:\.\d+)?", text) is not None
+
+
+def _days(block: Block, rows: Cells, index: Index) -> list[Finding]:
+    return told(block, [(row, cells["event"]) for row, cells in rows])
 
 
 def _history(block: Block, rows: Cells, index: Index) -> list[Finding]:
@@ -221,4 +289,8 @@ _READERS: Final[Sequence[tuple[set[str], Callable[[Block, Cells, Index], list[Fi
     ({"node", "ecc_uncorrected_volatile", "cuda_context"}, _retests),
     ({"field", "value"}, _dcgm_fields),
     ({"t_s", "event"}, _isolations),
+    ({"pod", "reason"}, _rejections),
+    ({"node", "ost"}, _probes),
+    ({"node", "target"}, _probes),
+    ({"event", "day"}, _days),
 )
