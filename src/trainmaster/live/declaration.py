@@ -22,11 +22,14 @@ from trainmaster.core.events import (
     CapacityDeclared,
     CatalogueDeclared,
     FleetDeclared,
+    HealthConductDeclared,
     TrainDeclared,
     VersionTargeted,
 )
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.glance import Glance
+from trainmaster.core.health.check import check_conduct
+from trainmaster.core.health.conduct import HealthConduct
 from trainmaster.core.maintenance.building import build_train
 from trainmaster.core.maintenance.capacity import CapacityPolicy
 from trainmaster.core.maintenance.catalogue import Catalogue
@@ -50,6 +53,8 @@ class Declaration(Value):
     capacity: CapacityPolicy | None = None
     trains: tuple[TrainWish, ...] = ()
     versions: dict[ComponentName, str] = {}
+    health: HealthConduct | None = None
+    """None: nothing is said of it; what was declared before stays."""
 
 
 def load(path: Path) -> tuple[FleetFile, Declaration]:
@@ -58,7 +63,12 @@ def load(path: Path) -> tuple[FleetFile, Declaration]:
     file = fleetfile.load(path)
     catalogue = cataloguefile.load(path.parent / file.catalogue) if file.catalogue else None
     declaration = Declaration(
-        hosts=file.fleet.hosts, catalogue=catalogue, capacity=file.capacity, trains=file.trains, versions=file.versions
+        hosts=file.fleet.hosts,
+        catalogue=catalogue,
+        capacity=file.capacity,
+        trains=file.trains,
+        versions=file.versions,
+        health=file.health,
     )
     scratch = Engine()
     for event in events(scratch, declaration, Instant(0)):
@@ -72,7 +82,7 @@ def events(engine: Decider, declaration: Declaration, now: Instant) -> Iterator[
     known = engine.state.hosts
     if any(host.id not in known for host in declaration.hosts):
         yield FleetDeclared(at=now, hosts=declaration.hosts, by=BY)
-    for part in (_catalogue, _capacity, _versions, _trains):
+    for part in (_catalogue, _capacity, _versions, _trains, _health):
         yield from part(engine, declaration, now)
 
 
@@ -120,6 +130,13 @@ def _trains(engine: Decider, declaration: Declaration, now: Instant) -> Iterator
         train = step.state.maintenance.trains.get(spec.name)
         if train is None or train.spec != spec:
             yield TrainDeclared(at=now, spec=spec, by=BY)
+
+
+def _health(engine: Decider, declaration: Declaration, now: Instant) -> Iterator[AnyEvent]:
+    conduct, step = declaration.health, engine.glance(now)
+    if conduct is not None and conduct != step.state.health.conduct:
+        _refuse("how health acts is not declared", check_conduct(step, conduct))
+        yield HealthConductDeclared(at=now, conduct=conduct, by=BY)
 
 
 def _refuse(what: str, reason: Reason | None) -> None:

@@ -29,6 +29,7 @@
     gpu-driver = "550.90"
     [[train]]                      # optional: see `trainfile.py`
     [capacity]                     # optional: see `capacityfile.py`
+    [health]                       # optional: see `healthfile.py`
     [twin]                         # optional: see `cli/scenariofile.py`; a fleet of real hosts does not read it
 
 The file says what should exist; `core/fleet/inventory.py` decides whether that makes a fleet.
@@ -42,9 +43,11 @@ from trainmaster.core.base.ids import ComponentName, HostId
 from trainmaster.core.base.time import Duration, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import ClusterBlock, FleetSpec, HostBlock, InventoryError, lay_out
+from trainmaster.core.health.conduct import HealthConduct
 from trainmaster.core.maintenance.capacity import CapacityPolicy, counted
 from trainmaster.core.maintenance.wish import TrainWish
 from trainmaster.live.capacityfile import read_capacity
+from trainmaster.live.healthfile import read_health
 from trainmaster.live.tomlfile import Document, Table
 from trainmaster.live.trainfile import read_trains
 
@@ -68,6 +71,8 @@ class FleetFile(Value):
     trains: tuple[TrainWish, ...] = ()
     versions: dict[ComponentName, str] = {}
     """Proven ones."""
+    health: HealthConduct | None = None
+    """None: nothing is said of it."""
 
 
 def load(file: Path) -> FleetFile:
@@ -103,6 +108,7 @@ def read(document: Document) -> FleetFile | None:
             document.note(problem.path, problem.reason, problem.fix)
     if document.problems:  # what is misread would only add echoes
         root.table("capacity")
+        root.table("health")
         return None
     return FleetFile(
         fleet=fleet,
@@ -114,6 +120,7 @@ def read(document: Document) -> FleetFile | None:
         capacity=read_capacity(root, [counted(spec) for spec in fleet.hosts]),
         trains=trains,
         versions=versions,
+        health=read_health(root, fleet.hosts),
     )
 
 
