@@ -49,7 +49,7 @@ class AgentHost:
         self.log = directory / "agent.log"
         self.packages = directory / "packages"
         self.reboot_command = ""
-        self.flags: tuple[str, ...] = ("--kernel-log", "none")
+        self.flags: tuple[str, ...] = ("--kernel-log", "none", "--probes", "none")
         self._effects = 0
 
     def start_agent(self) -> None:

@@ -23,7 +23,7 @@ def host(tmp_path: Path, server: FakeServer) -> Iterator[AgentHost]:
     made = AgentHost(tmp_path, server)
     log = tmp_path / "kernel.log"
     log.write_text(LOST.replace("1b:00", "99:00"))
-    made.flags = ("--kernel-log", str(log))
+    made.flags = ("--kernel-log", str(log), "--probes", "none")
     made.start_agent()
     eventually(lambda: made.paths.log_place.exists())
     yield made

@@ -49,6 +49,11 @@ def agent() -> None:
               help="Where the kernel's log is read; none: nowhere.")  # fmt: skip
 @click.option("--kmsg-facility", type=click.Choice(["kernel", "user"]), default="kernel", show_default=True,
               help="user: lines that programs wrote count as well. For tests only.")  # fmt: skip
+@click.option("--probes", default="all", metavar="NAMES", show_default=True,
+              help="What else is looked at: all, none, or names of `trainmaster health run --list`.")  # fmt: skip
+@click.option("--probe-root", type=click.Path(exists=True, file_okay=False, path_type=Path), default=Path("/"),
+              metavar="DIR", show_default=True, help="Where /sys and /proc of the host are.")  # fmt: skip
+@click.option("--expect", default="", metavar="KIND=N,...", help="How many parts the host has: gpu=8,nic=9.")
 @click.option("--policy", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="Rows of the health policy that take the place of those shipped.")  # fmt: skip
 def run(
@@ -60,12 +65,16 @@ def run(
     reboot_command: str,
     kernel_log: str,
     kmsg_facility: str,
+    probes: str,
+    probe_root: Path,
+    expect: str,
     policy: Path | None,
 ) -> None:
     """Own a host: carry out what the server asks for, report what happens. SIGTERM ends all work on the host; a crash
     ends none."""
     from trainmaster.core.base.ids import HostId
     from trainmaster.live.agent.agent import AgentSettings
+    from trainmaster.live.agent.health.choice import chosen, counts
     from trainmaster.live.agent.health.monitor import HealthSettings, policy_index
 
     config = settings()
@@ -84,6 +93,9 @@ def run(
             kernel_log="" if kernel_log == "none" else kernel_log,
             facility=kmsg_facility,
             policy=str(policy.absolute()) if policy else "",
+            probes=() if probes == "none" else chosen(() if probes == "all" else tuple(probes.split(","))),
+            root=str(probe_root.absolute()),
+            expected=counts(expect),
         ),
     )
     if policy is not None:

@@ -1,18 +1,16 @@
 """`trainmaster health`: judge hosts by their logs and captures. Needs no server.
 
-The exit code is the verdict (0 ok, 1 watch, 2 bad, 3 unknown), as Nagios and Slurm's health checks have it. So
-everything that goes wrong on the way ends with 3 here, wrong usage too: a misspelt option must not look like a broken
-host.
+The exit code is the verdict (`health_check.py`). `health_run.py` judges the host itself.
 """
 
 import sys
 from pathlib import Path
-from typing import Any, Final
 
 import click
 
-from trainmaster.cli.errors import NoSuchThing, UserError
-from trainmaster.cli.options import Command, Noun, shows, write_examples
+from trainmaster.cli.health_check import Check, NotJudged
+from trainmaster.cli.health_run import run
+from trainmaster.cli.options import Noun, shows
 from trainmaster.cli.output import Column, Output, say
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.finding import Finding, Report, report
@@ -22,48 +20,6 @@ from trainmaster.core.health.words import EXIT_CODES, Verdict
 from trainmaster.core.words import count_text
 from trainmaster.live.health.files import Unreadable, content
 from trainmaster.live.health.policyfile import load
-
-_CODES: Final = {0: "ok", 1: "watch: look at it, take nothing out", 2: "bad", 3: "unknown, or wrong usage"}
-
-
-class NotJudged(NoSuchThing):
-    """Whatever kept a verdict from being given; exits with 3, as unknown does."""
-
-
-class Check(Command):
-    """A command whose exit code is a verdict."""
-
-    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
-        try:
-            return super().make_context(*arguments, **more)
-        except click.UsageError as error:
-            path = error.ctx.command_path if error.ctx else "trainmaster health"
-            what = error.format_message()
-            if isinstance(error, click.NoSuchOption):
-                near = f" Did you mean {error.possibilities[0]}?" if error.possibilities else ""
-                what = f"No such option '{error.option_name}'.{near}"
-            raise NotJudged(what, fix=f"{path} --help") from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        from trainmaster.cli.errors import translate
-
-        try:
-            return super().invoke(ctx)
-        except click.exceptions.Exit:
-            raise
-        except Exception as error:
-            known = translate(error)
-            if not isinstance(known, UserError):
-                raise
-            raise NotJudged(known.what, known.why, known.fix) from error
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        write_examples(formatter, self.examples)
-        self.format_options(ctx, formatter)
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), text) for code, text in _CODES.items()])
 
 
 class RuleView(Value):
@@ -88,6 +44,9 @@ class RuleView(Value):
 )
 def health() -> None:
     """Judge hosts by their logs and captures."""
+
+
+health.add_command(run)
 
 
 @health.command(

@@ -5,11 +5,11 @@ that does not name its unit, a relation to a row that does not exist. A *warning
 that disagree without a reason why the row is as it is, a repeat that asks for less than one event does.
 """
 
+import collections
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainmaster.core.health.policy import ROLES, UNIT_KINDS, Bits, Code, Index, Mask, Policy, Row, Text
+from trainmaster.core.health.policy import ROLES, UNIT_KINDS, Bits, Code, Counter, Index, Mask, Policy, Row, Text
 from trainmaster.core.health.words import contradicts_itself
 from trainmaster.core.maintenance.problem import Path, Problem, error, warning
 
@@ -29,15 +29,26 @@ def _problems(policy: Policy) -> Iterator[Problem]:
         path: Path = ("text", place)
         yield from _row(path, f"text {text.id}", text)
         yield from _text(path, text, known)
-    for name, count in Counter(text.id for text in policy.texts).items():
+    for name, count in collections.Counter(text.id for text in policy.texts).items():
         if count > 1:
             yield error(("text",), f"text {name}", f"it is declared {count} times", "merge the rows, or rename one")
+    for place, counter in enumerate(policy.counters):
+        yield from _row(("counter", place), f"counter {counter.id}", counter)
+        yield from _counter(("counter", place), counter)
     for place, bits in enumerate(policy.bits):
         yield from _row(("nvlink_bits", place), f"nvlink_bits {place + 1}", bits)
         yield from _bits(("nvlink_bits", place), bits)
     for place, mask in enumerate(policy.masks):
         yield from _row(("nvlink_mask", place), f"nvlink_mask {mask.sub_unit}", mask)
         yield from _mask(("nvlink_mask", place), mask)
+
+
+def _counter(path: Path, counter: Counter) -> Iterator[Problem]:
+    where = f"counter {counter.id}"
+    if _bad_pattern(counter.path) or "unit" not in re.compile(counter.path).groupindex:
+        yield error((*path, "path"), where, "the pattern is none, or does not name the unit", "use (?P<unit>...)")
+    if counter.kind not in UNIT_KINDS:
+        yield error((*path, "kind"), where, f"there is no unit {counter.kind!r}", f"use one of {', '.join(UNIT_KINDS)}")
 
 
 def _known(policy: Policy) -> Iterator[str]:
@@ -64,7 +75,7 @@ def _row(path: Path, place: str, row: Row) -> Iterator[Problem]:
 
 
 def _codes(table: str, rows: Sequence[Code]) -> Iterator[Problem]:
-    counts = Counter(code for row in rows for code in row.codes)
+    counts = collections.Counter(code for row in rows for code in row.codes)
     for place, row in enumerate(rows):
         path: Path = (table, place)
         name = f"{table} {row.codes[0] if row.codes else place + 1}"

@@ -112,6 +112,20 @@ class Mask(Row):
     reset_bit_v2: int = -1
 
 
+class Counter(Row):
+    """A counter of sysfs that tells by how much it grew. The pattern names the group `unit`, and `number` for ports."""
+
+    id: str
+    path: str
+    """Of the whole path, below /sys."""
+    kind: str
+    at_least: int
+    within_us: int
+    """It has to grow so much within this time; 0: since the counter began, at each boot."""
+    bits: int = 0
+    """It stays at its maximum of so many bits; 0: it never does."""
+
+
 class Limits(Value):
     """Numbers that rules of code need."""
 
@@ -148,6 +162,7 @@ class Policy(Value):
     texts: tuple[Text, ...]
     bits: tuple[Bits, ...]
     masks: tuple[Mask, ...]
+    counters: tuple[Counter, ...] = ()
     limits: Limits = Limits()
 
 
@@ -176,6 +191,8 @@ class Index:
         self.rows.update({f"xid-{code}": row for code, row in self.xids.items()})
         self.rows.update({f"sxid-{code}": row for code, row in self.sxids.items()})
         self.rows.update({row.id: row for row in policy.texts})
+        self.rows.update({row.id: row for row in policy.counters})
+        self.counters = [(re.compile(row.path), row) for row in policy.counters]
         self.literals: dict[str, list[tuple[Text, re.Pattern[str], re.Pattern[str] | None]]] = {}
         """By literal, in the order of the file: the first row that fits a line has it."""
         for row in policy.texts:

@@ -90,10 +90,11 @@ def kernel_log(state: Path, host: HostId) -> Path:
 
 def health_flags(state: Path, host: HostId) -> list[str]:
     """How the agent of a local host looks at its health. The host that `TRAINMASTER_LOCAL_KMSG` names has the machine's
-    kernel log, lines of programs included: for tests of the real thing."""
+    kernel log, lines of programs included: for tests of the real thing. Probes are off: a machine that is full or
+    hot would drain all its local hosts at once."""
     if os.environ.get(KMSG_HOST) == host:
-        return ["--kernel-log", "/dev/kmsg", "--kmsg-facility", "user"]
-    return ["--kernel-log", str(kernel_log(state, host))]
+        return ["--kernel-log", "/dev/kmsg", "--kmsg-facility", "user", "--probes", "none"]
+    return ["--kernel-log", str(kernel_log(state, host)), "--probes", "none"]
 
 
 def memory_dir(plan: LocalPlan, host: HostId) -> Path:

@@ -33,6 +33,11 @@ class HostPaths(Value):
         return Path(self.memory_dir, "health-told.json")
 
     @property
+    def health_memory(self) -> Path:
+        """Parts and ports that were seen on this host before; a reboot does not make them forgotten."""
+        return Path(self.host_dir, "health-memory.json")
+
+    @property
     def log_place(self) -> Path:
         """How far the kernel's log was read; on disk, so that a new boot is told from a first start."""
         return Path(self.host_dir, "kernel-log.json")

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from trainmaster.core.base.time import HOUR
 from trainmaster.core.health.lint import lint
-from trainmaster.core.health.policy import Bits, Code, Limits, Mask, Policy, Repeat, Text
+from trainmaster.core.health.policy import Bits, Code, Counter, Limits, Mask, Policy, Repeat, Text
 from trainmaster.core.health.words import UNKNOWN, Answer, parse_answer
 from trainmaster.core.maintenance.problem import Problem
 from trainmaster.live.tomlfile import Document, Table
@@ -25,7 +25,7 @@ R = TypeVar("R")
 def shipped() -> Policy:
     """The policy that comes with the package."""
     policy = Policy(version="", xids=(), sxids=(), texts=(), bits=(), masks=())
-    for name in ("xid", "sxid", "nvlink", "text"):
+    for name in ("xid", "sxid", "nvlink", "text", "counter"):
         policy, _ = _over(policy, _SHIPPED / f"{name}.toml")
     return policy
 
@@ -71,6 +71,7 @@ def _over(base: Policy, file: Path) -> tuple[Policy, Document]:
         texts=_replaced(base.texts, _rows(root, "text", _text), lambda row: frozenset((row.id,))),
         bits=_rows(root, "nvlink_bits", _bits) or base.bits,
         masks=_rows(root, "nvlink_mask", _mask) or base.masks,
+        counters=_replaced(base.counters, _rows(root, "counter", _counter), lambda row: frozenset((row.id,))),
         limits=_limits(root, base.limits),
     )
     root.finish()
@@ -171,6 +172,18 @@ def _text(table: Table) -> Text:
         counts_as=table.text("counts_as", ""),
         clears=table.texts("clears", ()),
         echo_of=table.texts("echo_of", ()),
+        **_common(table),  # type: ignore[arg-type]
+    )
+
+
+def _counter(table: Table) -> Counter:
+    return Counter(
+        id=table.text("id", may_be_empty=False),
+        path=table.text("path"),
+        kind=table.text("kind"),
+        at_least=table.integer("at_least", None, 1, _LARGEST),
+        within_us=round(table.number("within_h", 0.0, 0, 24 * 365) * HOUR),
+        bits=table.integer("bits", 0, 0, 64),
         **_common(table),  # type: ignore[arg-type]
     )
 

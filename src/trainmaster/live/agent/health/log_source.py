@@ -116,7 +116,7 @@ class KmsgSource:
         self._skip_to = 0
 
     def open(self, place: Place | None) -> None:
-        self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.open_from_start()
         if place is None or place.source != self._path:
             if time.monotonic() > _YOUNG_S:
                 self._pass_over()
@@ -126,6 +126,10 @@ class KmsgSource:
         self._next = place.read
         self._began = place.began if place.agent_boot == self._boot else None
         self._skip_to = place.read if self._began is None else self._began
+
+    def open_from_start(self) -> None:
+        """Reads all that the ring still has. Raises `OSError`."""
+        self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _pass_over(self) -> None:
         """To the end, so that the number of what comes next is known."""

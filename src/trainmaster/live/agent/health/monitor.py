@@ -2,6 +2,7 @@
 minute. It reports through the agent's outbox and answers nothing.
 """
 
+import asyncio
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +13,21 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.events import AgentReport
 from trainmaster.core.health import kmsg
 from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.part import PartKind
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import UNKNOWN
-from trainmaster.live.agent.health.log_source import FileSource, KmsgSource, LogSource
+from trainmaster.live.agent.health.judge import Judge
+from trainmaster.live.agent.health.log_source import FileSource, KmsgSource, LogSource, up_us
 from trainmaster.live.agent.health.log_watch import LogWatch
+from trainmaster.live.agent.health.probes import PROBES
+from trainmaster.live.agent.health.round import Rounds, Seen
 from trainmaster.live.agent.health.teller import Teller
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.health.policyfile import load
 
 KMSG: Final = "/dev/kmsg"
+TOGETHER_S: Final = 1.0
+"""Probes that are due within this time share a process."""
 
 
 class HealthSettings(Value):
@@ -32,6 +39,11 @@ class HealthSettings(Value):
     """`user` also takes lines that programs wrote into `/dev/kmsg`. For tests only: any program can write there."""
     policy: str = ""
     """Rows of the site; empty: those that ship."""
+    probes: tuple[str, ...] = tuple(PROBES)
+    root: str = "/"
+    """Below which `sys` and `proc` are looked for: a container has its host's elsewhere."""
+    expected: dict[PartKind, int] = {}
+    """How many parts of a kind there should be."""
 
 
 @functools.cache
@@ -50,12 +62,35 @@ class Monitor:
     async def run(self) -> None:
         """Until it is cancelled. What is not expected is logged and told: then nobody looks."""
         try:
-            if self._settings.kernel_log:
-                index = functools.partial(policy_index, self._settings.policy)
-                await LogWatch(self._source(), self._paths.log_place, index, self._teller).run()
-        except Exception as error:
-            self._teller.state("health", [_defect(error)])
+            async with asyncio.TaskGroup() as both:
+                if self._settings.kernel_log:
+                    both.create_task(LogWatch(self._source(), self._paths.log_place, self._index, self._teller).run())
+                if self._settings.probes:
+                    both.create_task(self._look())
+        except* Exception as errors:
+            self._teller.state("health", [_defect(errors.exceptions[0])])
             raise
+
+    def _index(self) -> Index:
+        return policy_index(self._settings.policy)
+
+    async def _look(self) -> None:
+        """Runs each probe when it is due; all that are due together, in one round."""
+        judge = Judge(await asyncio.to_thread(self._index), self._paths.health_memory, self._settings.expected)
+        rounds = Rounds(Path(self._settings.root))
+        due_s = dict.fromkeys(self._settings.probes, 0.0)
+        while True:
+            start_s = asyncio.get_running_loop().time()
+            names = [name for name, at_s in due_s.items() if at_s <= start_s + TOGETHER_S]
+            await rounds.run(names, functools.partial(self._tell, judge))
+            due_s |= {name: start_s + PROBES[name].period_s for name in names}
+            await asyncio.sleep(max(0.0, min(due_s.values()) - asyncio.get_running_loop().time()))
+
+    def _tell(self, judge: Judge, name: str, seen: Seen) -> None:
+        judged = judge.judge(name, seen, up_us())
+        self._teller.state(name, judged.findings, judged.unread)
+        if judge.parts is not None:
+            self._teller.parts(judge.chassis, judge.parts)
 
     def _source(self) -> LogSource:
         if self._settings.kernel_log == KMSG:

@@ -1,0 +1,158 @@
+"""One look at this host, for callers without a server: the probes, and the last hour of the kernel's log.
+
+It all ends within the time that the caller gives: Slurm kills a health check after a minute and takes that for success.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from trainmaster.core.base.ids import BootId
+from trainmaster.core.base.time import HOUR
+from trainmaster.core.base.value import Value
+from trainmaster.core.health import kmsg
+from trainmaster.core.health.finding import Finding, worst
+from trainmaster.core.health.part import PartKind
+from trainmaster.core.health.policy import Index
+from trainmaster.core.health.probe.leaves import claim
+from trainmaster.core.health.stream import LogStream
+from trainmaster.core.health.words import OK, UNKNOWN, Answer, Remedy, Verdict
+from trainmaster.live.agent.health.judge import Judge
+from trainmaster.live.agent.health.log_source import KmsgSource, up_us
+from trainmaster.live.agent.health.probes import PROBES
+from trainmaster.live.agent.health.round import Rounds, Seen, Unread
+from trainmaster.ports.errors import UserError
+
+KERNEL_LOG: Final = "kernel-log"
+CHECKS: Final[dict[str, str]] = {
+    KERNEL_LOG: "the kernel's log: the last hour of this boot",
+    **{name: probe.what for name, probe in PROBES.items()},
+}
+WINDOW: Final = HOUR
+_RESERVE_S: Final = 1.5
+"""For ending what hangs, and for printing."""
+
+
+class Checked(Value):
+    """What one look found."""
+
+    findings: tuple[tuple[str, Finding], ...]
+    """With the check that found it; well ones are left out."""
+    skipped: dict[str, str]
+    """Why there was nothing to look at."""
+    checks: tuple[str, ...]
+    unread: frozenset[str]
+    """Checks of which something could not be read."""
+
+    @property
+    def there(self) -> int:
+        return len(self.checks) - len(self.skipped)
+
+    @property
+    def read(self) -> int:
+        return self.there - len(self.unread)
+
+    @property
+    def answer(self) -> Answer:
+        """A look that had nothing to look at knows nothing."""
+        return worst(finding.answer for _, finding in self.findings if not finding.echo_of) if self.there else UNKNOWN
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.answer.verdict
+
+    @property
+    def remedy(self) -> Remedy:
+        return self.answer.remedy
+
+    def worst(self) -> list[Finding]:
+        """The worst first, without echoes."""
+        own = [finding for _, finding in self.findings if not finding.echo_of]
+        return sorted(own, key=lambda finding: finding.answer.rank, reverse=True)
+
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        """(check, verdict, remedy, what was found, what it looks at)."""
+        rows = []
+        for name in self.checks:
+            its = [finding for of, finding in self.findings if of == name]
+            top = max(its, key=lambda finding: finding.answer.rank, default=None)
+            answer = top.answer if top else OK
+            verdict = Verdict.SKIPPED if name in self.skipped else answer.verdict
+            found = self.skipped.get(name) or (f"{top.unit}: {top.summary}" if top else "")
+            more = f" (and {len(its) - 1} more)" if len(its) > 1 else ""
+            rows.append((name, str(verdict), str(answer.remedy), found + more, CHECKS[name]))
+        return rows
+
+
+def chosen_checks(names: Sequence[str]) -> tuple[str, ...]:
+    """Raises `UserError`."""
+    for name in names:
+        if name not in CHECKS:
+            near = get_close_matches(name, CHECKS, 1)
+            fix = f"did you mean {near[0]}?" if near else "trainmaster health run --list"
+            raise UserError(f"there is no check {name!r}", f"there are {', '.join(CHECKS)}", fix)
+    return tuple(name for name in CHECKS if name in names or not names)
+
+
+def check(
+    checks: Sequence[str], index: Index, root: Path, kernel_log: str, expected: Mapping[PartKind, int], timeout_s: float
+) -> Checked:
+    """Looks once."""
+    judge = Judge(index, None, expected)
+    probes = [name for name in checks if name in PROBES]
+    seen = asyncio.run(_looked(Rounds(root, deadline_s=max(1.0, timeout_s / 2)), probes, timeout_s - _RESERVE_S))
+    findings: list[tuple[str, Finding]] = []
+    skipped: dict[str, str] = {}
+    unread = set()
+    if KERNEL_LOG in checks:
+        logged, why = _log(kernel_log, index)
+        findings += [(KERNEL_LOG, finding) for finding in logged]
+        skipped |= {KERNEL_LOG: why} if why else {}
+        unread |= {KERNEL_LOG for finding in logged if finding.rule == "kernel-log-unreadable"}
+    for name, its in seen.items():
+        if its.skipped and not its.texts and not its.unread:
+            skipped[name] = its.skipped
+        unread |= {name} if its.unread else set()
+        findings += [(name, finding) for finding in judge.judge(name, its, up_us()).findings]
+    kept = [
+        (name, finding) for name, finding in findings if finding.answer != OK and finding.verdict is not Verdict.SKIPPED
+    ]
+    return Checked(findings=tuple(kept), skipped=skipped, checks=tuple(checks), unread=frozenset(unread))
+
+
+async def _looked(rounds: Rounds, probes: Sequence[str], timeout_s: float) -> dict[str, Seen]:
+    """What was seen within the time; what was not is unread."""
+    seen: dict[str, Seen] = {}
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(rounds.run(probes, seen.__setitem__), timeout_s)
+    for name in probes:
+        if name not in seen:
+            seen[name] = rounds.seen(name)
+            seen[name].unread.setdefault("", Unread("deadline", f"not within {timeout_s:g} s for the whole run", None))
+    return {name: seen[name] for name in probes}
+
+
+def _log(path: str, index: Index) -> tuple[list[Finding], str]:
+    """(findings of the last hour, why it was skipped)."""
+    stream = LogStream(index, host="host", boot="this")
+    try:
+        if path == "/dev/kmsg":
+            source = KmsgSource(path, BootId(""), frozenset({kmsg.KERNEL}))
+            source.open_from_start()
+            try:
+                while lines := source.take().lines:
+                    stream.feed(lines)
+            finally:
+                source.close()
+        else:
+            stream.feed(Path(path).read_text("utf-8", "replace").splitlines())
+    except FileNotFoundError:
+        return [], f"there is no {path} here"
+    except OSError as error:
+        why = f"the kernel's log is there and can't be read: {error.strerror or error}"
+        return [claim("host", UNKNOWN, "kernel-log-unreadable", why, next=["run it as root"], offence=False)], ""
+    found = [each.but(unit="host" if each.unit == "host host" else each.unit, host="") for each in stream.findings()]
+    return [each for each in found if each.last_us is None or each.last_us >= up_us() - WINDOW], ""
