@@ -68,6 +68,7 @@ from trainmaster.core.events import (
 from trainmaster.core.fleet import hosts
 from trainmaster.core.glance import Glance
 from trainmaster.core.health import acts, cases, standing
+from trainmaster.core.health.offender import daily
 from trainmaster.core.maintenance import drains, gangs, gate, maintain, running, trains, trials, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
@@ -352,6 +353,7 @@ _WAKES: Mapping[str, Callable[[Step, str], None]] = {
     "look": _on_host(cases.look_again),
     "away": _on_host(cases.away_too_long),
     "breaker": lambda step, name: cases.due(step, PoolName(name)),
+    "lemons": daily.look,
     "lines": lambda step, name: gate.serve_lines(step),
     "settle": _on_attempt(interrupt.settled),
     "form": _on_attempt(interrupt.form_overdue),

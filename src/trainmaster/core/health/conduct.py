@@ -47,6 +47,30 @@ class Rung(Value):
     tries: int = 1
 
 
+class FeatureLimit(Value):
+    """A feature of lemons: from what value on it speaks, and how loud."""
+
+    feature: str
+    limit: float
+    """Lower values are usual; where peers have more, what is usual among them is the limit."""
+    weight: float
+    """Points at the limit; at most one and a half times as many above it."""
+
+
+LEMON_FEATURES: Final = (
+    FeatureLimit(feature="multi_node_node_fails", limit=3, weight=0.45),
+    FeatureLimit(feature="unit_repeats", limit=3, weight=0.35),
+    FeatureLimit(feature="out_count", limit=3, weight=0.3),
+    FeatureLimit(feature="tickets", limit=2, weight=0.3),
+    FeatureLimit(feature="xid_cnt", limit=3, weight=0.2),
+    FeatureLimit(feature="single_node_node_fails", limit=3, weight=0.2),
+    FeatureLimit(feature="single_node_node_failure_rate", limit=0.1, weight=0.2),
+    FeatureLimit(feature="excl_jobid_count", limit=5, weight=0.1),
+)
+"""Names as in Kokolis et al. (HPCA 2025), whose figures are tuned by hand to one cluster and not taken over;
+`unit_repeats` is our own. Users' exclusions weigh little: there they told nothing of failures."""
+
+
 class OffenderLimits(Value):
     """From when on history outweighs the present finding."""
 
@@ -63,6 +87,9 @@ class OffenderLimits(Value):
     """So long after its first service a host is new: more failures are expected, and do not condemn it."""
     lemon_score: float = 1.0
     """See `offender.lemon`."""
+    lemon_features: tuple[FeatureLimit, ...] = LEMON_FEATURES
+    lemon_exposure: Duration = Duration(7 * DAY)
+    """A host that has served less long is not judged."""
     cool_down: Duration = Duration(7 * DAY)
     """So long without a case, a fault session is over: the ladder begins at its foot again."""
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from trainmaster.core.base.ids import CaseId, HostId, JobId
-from trainmaster.core.base.time import DAY
+from trainmaster.core.base.time import DAY, after
 from trainmaster.core.health.events import Gone, HealthReported, PartsSeen
 from trainmaster.core.health.offender import rma
 from trainmaster.core.health.offender.advice import Escalation, advice
@@ -18,6 +18,9 @@ DAYS_ALONE: Final = 35
 """So long the jobs that a host ran by itself are counted, by day."""
 PROBE: Final = "offenders"
 """Who says what history says of a host."""
+WAKE: Final = "lemons/all"
+"""The survey of all hosts, see `daily`."""
+EVERY: Final = DAY
 _NOTHING: Final = Answer(verdict=Verdict.OK, remedy=Remedy.NONE)
 
 
@@ -36,6 +39,8 @@ def remember(
     offence: bool = True,
 ) -> Incident:
     """Writes down what happened to a unit just now, with chassis, part and place as they are."""
+    if WAKE not in step.state.wakes:
+        step.wake(WAKE, after(step.now, EVERY))
     return note(
         step.state.health.history,
         Incident(
@@ -99,6 +104,11 @@ def lost(step: Step, host: HostId) -> None:
 def in_service(step: Step, host: HostId) -> None:
     """A host has passed its verification; the first time its life in service begins."""
     step.state.health.history.first_seen.setdefault(host, step.now)
+
+
+def repaired(step: Step, host: HostId) -> None:
+    """A person says that the host is repaired: what was before makes it no lemon, except how often that happened."""
+    step.state.health.history.repaired[host] = step.now
 
 
 def job_began(step: Step, hosts: tuple[HostId, ...]) -> None:

@@ -161,6 +161,9 @@ def _carry(history: History, old: HostId, new: HostId) -> None:
     if old in history.first_seen:
         first = history.first_seen.pop(old)
         history.first_seen[new] = min(first, history.first_seen.get(new, first))
+    if old in history.repaired:
+        repaired = history.repaired.pop(old)
+        history.repaired[new] = max(repaired, history.repaired.get(new, repaired))
     if old in history.alone:
         history.alone[new] = sorted([*history.alone.get(new, ()), *history.alone.pop(old)])
     names = history.formerly.pop(old, [])

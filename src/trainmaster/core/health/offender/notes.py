@@ -11,7 +11,7 @@ from trainmaster.core.base.ids import CaseId, HostId
 from trainmaster.core.base.time import DAY, Duration, Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.offender.identity import part_in
-from trainmaster.core.health.offender.record import History, Incident, Tally
+from trainmaster.core.health.offender.record import LEMON, History, Incident, Tally
 
 KEPT: Final = Duration(90 * DAY)
 """Longer than any window of a policy; what is older is counted."""
@@ -80,7 +80,7 @@ def cases(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
     """The offences among them that opened a case: one for each case, the first."""
     found: dict[CaseId | int, Incident] = {}
     for number, each in enumerate(incidents):
-        if each.kind == "verdict" and each.offence:
+        if each.kind == "verdict" and each.offence and each.rule != LEMON:
             found.setdefault(each.case if each.case is not None else number, each)
     return tuple(found.values())
 

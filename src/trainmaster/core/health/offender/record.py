@@ -10,7 +10,7 @@ Histories stand under the present name of their host. A chassis that bears no na
 that it had, and shows up nowhere) keeps its history under `on_shelf(serial)`, which is no name that a host can have.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ IncidentKind = Literal["verdict", "remedy", "verification", "lost", "job-failed"
 """*verdict*: a case was opened. *remedy*: one was tried, see `outcome`. *verification*: the host failed it. *lost*: it
 was lost while in service. *job-failed*: a job died of it. *excluded*: a user asked not to be placed on it. *ticket*: a
 person took it out to repair it."""
+
+
+LEMON: Final = "lemon"
+"""The rule of a verdict over many incidents; it is none itself, and not counted as one."""
 
 
 class Incident(Value):
@@ -119,6 +123,8 @@ class History(msgspec.Struct, kw_only=True):
     cloned_parts: set[str] = set()
     """Serials that two parts told at the same time: they identify neither."""
     cloned_chassis: set[str] = set()
+    repaired: dict[HostId, Instant] = {}
+    """When a person last said that the host is repaired."""
     returns: list[Return] = []
     """Oldest first."""
     alone: dict[HostId, list[tuple[int, int]]] = {}
