@@ -19,6 +19,7 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.publish import MACHINE as CHECKPOINT_MACHINE
 from trainmaster.core.fleet.lifecycle import HOST_MACHINE
 from trainmaster.core.health.book import CASE_MACHINE
+from trainmaster.core.health.offender.rma import RMA_MACHINE
 from trainmaster.core.maintenance.operation import OPERATION_MACHINE
 from trainmaster.core.maintenance.rollout import ROLLOUT_MACHINE
 from trainmaster.core.maintenance.train import TRAIN_MACHINE
@@ -36,6 +37,7 @@ MACHINES: Final[tuple[Machine[Enum], ...]] = (
     TRAIN_MACHINE,
     ROLLOUT_MACHINE,
     CASE_MACHINE,
+    RMA_MACHINE,
 )  # type: ignore[assignment]
 
 STATES: Final[dict[str, str]] = {
@@ -96,6 +98,9 @@ STATES: Final[dict[str, str]] = {
     "case/remedy": "An operation repairs the host, the probes look again, or it proves that it works.",
     "case/held": "The host is out until a person has looked, or until a part came back.",
     "case/closed": "The fault is over: fixed, cleared by itself, or released by a person.",
+    "rma/open": "A part goes back to its vendor; the evidence bundle goes along.",
+    "rma/succeeded": "Another part was seen in the slot; the return is closed when the vendor has answered.",
+    "rma/closed": "A person has said what came of it: replaced, repaired, no fault found, or withdrawn.",
 }
 
 

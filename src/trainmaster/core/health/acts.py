@@ -18,6 +18,7 @@ from trainmaster.core.health.events import (
     RmaClosed,
     RmaOpened,
 )
+from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.health.offender import rma
 from trainmaster.core.step import Step
 
@@ -68,6 +69,7 @@ def release(step: Step, event: HealthReleased) -> None:
 def _release(step: Step, names: Sequence[HostId], by: Owner, reason: str) -> None:
     for name in names:
         standing.clear(step, name)
+        offenders.repaired(step, name)
         case = cases.of_host(step, name)
         if case is None:
             continue

@@ -285,6 +285,7 @@ def hand_over(step: Step, case: Case, remedy: Remedy, why: str) -> None:
     if case.state is _S.HELD:
         case.reason = reason
     else:
+        _note(step, case, "ticket", Answer(verdict=Verdict.BAD, remedy=remedy))
         move(step, case, _S.HELD, reason)
 
 

@@ -58,14 +58,14 @@ class FeatureLimit(Value):
 
 
 LEMON_FEATURES: Final = (
-    FeatureLimit(feature="multi_node_node_fails", limit=3, weight=0.45),
-    FeatureLimit(feature="unit_repeats", limit=3, weight=0.35),
-    FeatureLimit(feature="out_count", limit=3, weight=0.3),
-    FeatureLimit(feature="tickets", limit=2, weight=0.3),
-    FeatureLimit(feature="xid_cnt", limit=3, weight=0.2),
-    FeatureLimit(feature="single_node_node_fails", limit=3, weight=0.2),
+    FeatureLimit(feature="multi_node_node_fails", limit=3.0, weight=0.45),
+    FeatureLimit(feature="unit_repeats", limit=3.0, weight=0.35),
+    FeatureLimit(feature="out_count", limit=3.0, weight=0.3),
+    FeatureLimit(feature="tickets", limit=2.0, weight=0.4),
+    FeatureLimit(feature="xid_cnt", limit=3.0, weight=0.2),
+    FeatureLimit(feature="single_node_node_fails", limit=3.0, weight=0.2),
     FeatureLimit(feature="single_node_node_failure_rate", limit=0.1, weight=0.2),
-    FeatureLimit(feature="excl_jobid_count", limit=5, weight=0.1),
+    FeatureLimit(feature="excl_jobid_count", limit=5.0, weight=0.1),
 )
 """Names as in Kokolis et al. (HPCA 2025), whose figures are tuned by hand to one cluster and not taken over;
 `unit_repeats` is our own. Users' exclusions weigh little: there they told nothing of failures."""

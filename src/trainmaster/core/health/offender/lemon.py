@@ -212,7 +212,7 @@ def poisson_bound(mean: float, chance: float) -> int:
 def features(history: History, host: HostId, now: Instant, window: Duration) -> Mapping[str, float]:
     """The values of a host; what is not there is 0. `runs`: jobs that it ran by itself."""
     start = Instant(now - window)
-    its = [each for each in history.incidents.get(host, ()) if start <= each.at <= now]
+    its = [each for each in history.incidents.get(host, ()) if start <= each.at <= now and each.rule != LEMON]
     repaired = history.repaired.get(host, start)
     fresh = [each for each in its if each.at >= repaired]
     values: dict[str, float] = {
