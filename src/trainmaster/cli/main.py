@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("trainmaster.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("trainmaster.cli.config:config", "Show the settings and where they come from."),
     "demo": ("trainmaster.cli.demo:demo", "Train through a killed host and a drain, with a report."),
+    "diagnose": ("trainmaster.cli.diagnose:diagnose", "Say why a job stopped, from what it left behind."),
     "down": ("trainmaster.cli.up:down", "End a fleet of local processes."),
     "event": ("trainmaster.cli.event:event", "Read the log of events."),
     "explain": ("trainmaster.cli.explain:explain", "Explain a reason token."),

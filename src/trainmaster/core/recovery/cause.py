@@ -24,7 +24,7 @@ from trainmaster.core.recovery.events import WorkerExited, WorkersExited
 from trainmaster.core.recovery.exits import Exit
 from trainmaster.core.recovery.port_conflict import port_conflict
 
-_ECHO: Final = re.compile(
+ECHO: Final = re.compile(
     r"connection (closed by peer|reset by peer|refused|was (closed|reset))|broken pipe|peer closed|"
     r"connection reset|remote process (exited|exiting)|ncclRemoteError|communicator was aborted|"
     r"collective operation timeout|failed to pass monitoredBarrier|timeout caused pair closure|"
@@ -51,7 +51,7 @@ class FirstCause(Value):
 def is_echo(exit: WorkerExited) -> bool:
     """The failure only says that a peer went away."""
     text = _text(exit)
-    return bool(_ECHO.search(text)) and port_conflict(text) is None
+    return bool(ECHO.search(text)) and port_conflict(text) is None
 
 
 def _text(exit: WorkerExited) -> str:

@@ -1,0 +1,1 @@
+"""The edge of diagnosis: files, pickles that run nothing, the processes of ranks."""
