@@ -10,6 +10,7 @@ import click
 
 from trainmaster.cli.health_check import Check, NotJudged
 from trainmaster.cli.health_run import run
+from trainmaster.cli.health_verify import verify
 from trainmaster.cli.options import Noun, shows
 from trainmaster.cli.output import Column, Output, say
 from trainmaster.core.base.value import Value
@@ -47,6 +48,7 @@ def health() -> None:
 
 
 health.add_command(run)
+health.add_command(verify)
 
 
 @health.command(

@@ -6,18 +6,16 @@ is what makes a deadline possible, since a thread that waits for a dead disk can
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
-from typing import Final
 
 import msgspec
 
 from trainmaster.core.base.value import Value
 from trainmaster.live.agent.paths import HostPaths
-from trainmaster.live.agent.probes import PROBES
-
-DEADLINE_S: Final = 20.0
-"""For each probe. The slowest here writes a megabyte and syncs it: a disk that needs longer is not fit for
-checkpoints."""
+from trainmaster.live.agent.probes import deadline_of, split
+from trainmaster.live.verification.devices import count
 
 
 class ProbeResult(Value):
@@ -29,9 +27,11 @@ class ProbeResult(Value):
 _decoder = msgspec.json.Decoder(ProbeResult)
 
 
-async def verify(tasks: tuple[str, ...], paths: HostPaths, deadline_s: float = DEADLINE_S) -> str:
-    """Runs the tasks in order up to the first that fails; its name and sentence, or empty if all passed."""
-    unknown = [task for task in tasks if task not in PROBES]
+async def verify(tasks: tuple[str, ...], paths: HostPaths, deadline_s: float | None = None) -> str:
+    """Runs the tasks in order up to the first that fails; its name and sentence, or empty if all passed.
+
+    `deadline_s` is for each, in place of its own."""
+    unknown = [task for task in tasks if split(task) is None]
     if unknown:
         return f"{unknown[0]}: there is no such verification task here"
     arguments = ("-m", "trainmaster.live.agent.probes", paths.host_dir, paths.memory_dir, paths.jobs_dir, *tasks)
@@ -44,14 +44,17 @@ async def verify(tasks: tuple[str, ...], paths: HostPaths, deadline_s: float = D
     )
     try:
         assert process.stdout is not None
+        devices = count()
         for task in tasks:
-            failure = await _one(process.stdout, task, deadline_s)
+            limit_s = deadline_of(task, devices) if deadline_s is None else deadline_s
+            failure = await _one(process.stdout, task, limit_s)
             if failure:
                 return f"{task}: {failure}"
         return ""
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with the ranks of a group, where it has some
         # A process that the kernel does not let go (a dead mount) must not hang the agent as well.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 1.0)

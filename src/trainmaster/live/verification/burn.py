@@ -26,8 +26,6 @@ LEAST_ROUNDS: Final = 2
 """With one round there is nothing to compare the inexact operation with, and stuck can't be told from transient."""
 KEPT: Final = 8
 """Wrong words of a run that are kept."""
-_TILES: Final = {"cpu": 4, "gpu": 64}
-"""A core gets matrices that fit its cache, a GPU such that fill it."""
 TASK: Final = "deep"
 
 Compute = Callable[[Device, Operation, Sequence[Any], int], Any]
@@ -55,7 +53,7 @@ class _Operation:
 
     def __init__(self, torch: Any, operation: Operation, device: Device) -> None:
         self.torch, self.operation, self.device = torch, operation, device
-        self.inputs, self.right = prepared(torch, operation, device.torch_name, _TILES[device.kind])
+        self.inputs, self.right = prepared(torch, operation, device.torch_name, device.tiles)
         self.seen = Seen()
         self.variants: list[tuple[Any, list[int]]] = []
         """For an operation without a reference: what came, and in which repeats."""

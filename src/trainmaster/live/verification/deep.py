@@ -38,11 +38,12 @@ def run(
         sizes = [int(share * memory.available_bytes(torch, device)) for device in memories]
     except (ImportError, OSError, RuntimeError) as error:
         return report(TASK, [_not_begun(error)], monotonic() - start)
+    begun = monotonic()  # importing PyTorch may take long, and is not what the budget is for
     results: list[Result] = []
     for place, (device, size) in enumerate(zip(memories, sizes, strict=True)):
-        until = start + budget_s * _MEMORY_PART * (place + 1) / len(memories)
+        until = begun + budget_s * _MEMORY_PART * (place + 1) / len(memories)
         results.append(memory.check_memory(torch, device, size, until, read, progress))
-    results += burn.burn(torch, found, start + budget_s, compute, progress)
+    results += burn.burn(torch, found, begun + budget_s, compute, progress)
     return report(TASK, results, monotonic() - start)
 
 

@@ -28,6 +28,11 @@ class Device(Value):
         return f"{self.kind} {self.number}"
 
     @property
+    def tiles(self) -> int:
+        """How often matrices are repeated each way: a core gets such as fit its cache, a GPU such as fill it."""
+        return 4 if self.kind == "cpu" else 64
+
+    @property
     def torch_name(self) -> str:
         return "cpu" if self.kind == "cpu" else f"cuda:{self.number}"
 

@@ -13,6 +13,7 @@ from trainmaster.core.health.verification.outcome import (
     Outcome,
     Result,
     answer_of,
+    of_agents_sentence,
     of_error,
     report,
     sentence_for_agents,
@@ -57,6 +58,7 @@ def test_what_an_outcome_is_elsewhere(outcome: Outcome, code: int, lead: str) ->
     assert not contradicts_itself(answer_of(outcome))
     whole = report("deep", [result(outcome)], 1.0)
     assert sentence_for_agents(whole) == lead
+    assert of_agents_sentence(f"deep: {lead}" if lead else "") is outcome
     assert whole.is_offence == (outcome is Outcome.FAIL)
 
 

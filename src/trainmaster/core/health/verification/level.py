@@ -31,8 +31,8 @@ class Limits(Value):
     """Of the logarithm, so about 5 %: no set is taken to be steadier than that."""
     least_samples: int = 3
     """Of a pair in a round."""
-    most_spread: float = 0.35
-    """Above it the peers differ so much that being six times as slow would not stand out."""
+    most_spread: float = 0.22
+    """Above it the peers differ so much that being three times as slow would not stand out."""
 
 
 class Level(Value):

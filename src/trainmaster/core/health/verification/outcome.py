@@ -99,6 +99,16 @@ def sentence_for_agents(report: TaskReport) -> str:
     return f"{lead}{report.sentence}"
 
 
+def of_agents_sentence(detail: str) -> Outcome:
+    """The inverse, for who reads the detail of an effect that failed: `TASK: could not be run: ...`."""
+    if not detail:
+        return Outcome.PASS
+    words = detail.partition(": ")[2]
+    if words.startswith(NOT_RUN_LEAD):
+        return Outcome.NOT_RUN
+    return Outcome.INVALID if words.startswith(INVALID_LEAD) else Outcome.FAIL
+
+
 NOT_RUN_LEAD: Final = "could not be run"
 INVALID_LEAD: Final = "could not be judged"
 

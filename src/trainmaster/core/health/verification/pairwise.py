@@ -29,9 +29,10 @@ Kind = Literal["bandwidth", "latency"]
 Cause = Literal["none", "host", "hosts", "path", "common", "unknown"]
 HostPair = tuple[str, str]
 
-_TWO_ENDS: Final = 3.0
-"""The two ends of a pair time the same transfers. If they differ by more, one of the clocks is wrong or a sample is of
-something else."""
+_TWO_ENDS: Final = 2.0
+_TWO_ENDS_S: Final = 0.1
+"""Both ends of a pair time the same exchange. If they differ by that factor and by more seconds than a scheduler takes
+away, one clock is wrong, or one of them speaks of something else."""
 
 
 class Measured(Value):
@@ -43,8 +44,8 @@ class Measured(Value):
     """Of one unit of work, in seconds: a transfer of given size, or a message and its answer."""
     problem: Literal["", "corrupt", "dead"] = ""
     detail: str = ""
-    other_costs: tuple[float, ...] = ()
-    """As the second host saw them, if it did."""
+    ends_s: tuple[float, float] | None = None
+    """How long the whole exchange took, as each end saw it."""
 
 
 class Judgement(Value):
@@ -145,7 +146,7 @@ def look(hosts: Sequence[str], measured: Iterable[Measured], limits: Limits) -> 
         elif each.problem == "dead":
             dead.setdefault(pair, each.detail)
         else:
-            cost[pair] = min(*each.costs, *each.other_costs, cost.get(pair, math.inf))
+            cost[pair] = min(*each.costs, cost.get(pair, math.inf))
     cost = {pair: value for pair, value in cost.items() if pair not in corrupt}
     broken = {**{pair: why for pair, why in dead.items() if pair not in cost}, **corrupt}
     best: dict[str, float] = {}
@@ -170,13 +171,11 @@ def _contradiction(hosts: Sequence[str], measured: Sequence[Measured], limits: L
             continue
         if len(each.costs) < limits.least_samples:
             return f"{name}: {len(each.costs)} samples, at least {limits.least_samples} are needed"
-        for costs in (each.costs, each.other_costs):
-            if any(not math.isfinite(cost) or cost <= 0.0 for cost in costs):
-                return f"{name}: a sample of {min(costs):g} s is none"
-        if each.other_costs:
-            ends = min(each.costs) / min(each.other_costs)
-            if max(ends, 1.0 / ends) > _TWO_ENDS:
-                return f"{name}: the two ends of one transfer differ by a factor of {max(ends, 1.0 / ends):.1f}"
+        if any(not math.isfinite(cost) or cost <= 0.0 for cost in each.costs):
+            return f"{name}: a sample of {min(each.costs):g} s is none"
+        if each.ends_s is not None and max(each.ends_s) > _TWO_ENDS * min(each.ends_s) + _TWO_ENDS_S:
+            one, other = each.ends_s
+            return f"{name}: the exchange took {one:.3g} s at one end and {other:.3g} s at the other"
     return ""
 
 

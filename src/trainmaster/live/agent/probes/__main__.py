@@ -8,12 +8,16 @@ import sys
 
 from trainmaster.core.base.value import encode
 from trainmaster.live.agent.paths import HostPaths
-from trainmaster.live.agent.probes import PROBES
+from trainmaster.live.agent.probes import PROBES, split
 
 
 def _run(task: str, paths: HostPaths) -> str:
     try:
-        sentence: str = importlib.import_module(PROBES[task]).probe(paths)
+        known = split(task)
+        assert known is not None, task
+        name, budget_s = known
+        probe = importlib.import_module(PROBES[name]).probe
+        sentence: str = probe(paths) if budget_s is None else probe(paths, budget_s)
     except Exception as error:  # noqa: BLE001  whatever a probe raises is a failure of the host
         return f"{type(error).__name__}: {error}"
     return sentence
