@@ -55,6 +55,7 @@ _MISSING = {
     "operations": Token.NO_SUCH_OPERATION,
     "trains": Token.NO_SUCH_TRAIN,
     "rollouts": Token.NO_SUCH_ROLLOUT,
+    "rmas": Token.NO_SUCH_RMA,
 }
 Answer = Callable[[Asked], tuple[int, bytes]]
 
@@ -101,12 +102,21 @@ class FakeApi:
             return 401, encode(Problem(reason=because(Token.NOT_ALLOWED, "no token, or one that is not known here")))
         if asked.path == "/v1/watch":
             return (200, self.streams.pop(0)) if self.streams else (503, b"stopping")
-        answer = self.answers.get((asked.method, asked.path))
+        answer = self.answers.get((asked.method, asked.path)) or self._healthy(asked)
         if answer is None:
             kind = _MISSING.get(asked.path.split("/")[2], Token.NO_SUCH_JOB)
             name = asked.path.split("/")[3]
             return 404, encode(Problem(reason=because(kind, f"nothing is named {name}"), fix=kind.advice))
         return answer(asked)
+
+    def _healthy(self, asked: Asked) -> Answer | None:
+        """Hosts that are there are healthy, unless a test says otherwise."""
+        view, _, what = asked.path.rpartition("/")
+        if what != "health" or ("GET", view) not in self.answers:
+            return None
+        from tests.fakes.health import of_host, verdict
+
+        return lambda asked: (200, encode(of_host(verdict(view.rpartition("/")[2]))))
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         api = self

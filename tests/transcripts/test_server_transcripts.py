@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.api import AT, TOKEN, FakeApi, item, report, world
+from tests.fakes.health import GPU, health
 from tests.fakes.maintenance import maintenance
 from tests.transcripts.test_transcripts import replay
 
-from trainmaster.core.base.ids import HostId, JobId
+from trainmaster.core.base.ids import HostId, JobId, RmaId
+from trainmaster.live.server.health_resources import RmaReport
+from trainmaster.live.server.maintenance_resources import MaintenanceReport
 from trainmaster.live.server.resources import ChangeReport, SubmitReport
 
 SCRIPTS = Path(__file__).parent / "server"
@@ -23,6 +26,18 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with FakeApi() as api:
         world(api)
         maintenance(api)
+        health(api)
+        api.answer(
+            "POST", "/v1/health/acknowledge", report(item("gpu-5", what=f"bad: {GPU}, fell off the bus"), index=901)
+        )
+        released = item("gpu-5", what="closes case-7; returns through verification")
+        api.answer("POST", "/v1/health/release", report(released, item("gpu-1", False, "nothing to close"), index=901))
+        steered = MaintenanceReport(index=901, dry_run=False, changed=True, sentence="health acts on gpu: 1 host waits")
+        api.answer("POST", "/v1/health/pools/gpu/mode", steered)
+        api.answer("POST", "/v1/health/pools/gpu/breaker", steered.but(sentence="health takes no further host out"))
+        sent = RmaReport(index=901, dry_run=False, rma=RmaId("rma-4"), sentence=f"rma-4: {GPU} of gpu-5 goes back")
+        api.answer("POST", "/v1/rmas", sent)
+        api.answer("POST", "/v1/rmas/rma-3/close", sent.but(rma=RmaId("rma-3"), sentence="rma-3 is replaced"))
         moves = item("gpu-1", what="llama (job-1) runs on it and moves to gpu-3 after a checkpoint", job=JobId("job-1"))
         api.answer("POST", "/v1/hosts/drain", report(moves, item("gpu-8"), index=901))
         held = "held by policy:health: flaky; only the owner lifts a hold"

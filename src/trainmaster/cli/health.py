@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from trainmaster.cli import health_fleet
 from trainmaster.cli.health_check import Check, NotJudged
 from trainmaster.cli.health_run import run
 from trainmaster.cli.health_verify import verify
@@ -44,11 +45,7 @@ class RuleView(Value):
     ],
 )
 def health() -> None:
-    """Judge hosts by their logs and captures."""
-
-
-health.add_command(run)
-health.add_command(verify)
+    """Judge hosts, see what stands against them, and act on it."""
 
 
 @health.command(
@@ -180,3 +177,7 @@ def rule_views(policy: Policy) -> list[RuleView]:
             )
         )
     return views
+
+
+for command in (run, verify, *health_fleet.COMMANDS):
+    health.add_command(command)

@@ -13,6 +13,7 @@ import click
 
 from trainmaster.cli.client import Client, complete_hosts, connect, host_path
 from trainmaster.cli.errors import Failed, PartlyDone, WorldMoved, WrongUsage
+from trainmaster.cli.health_lines import host_lines
 from trainmaster.cli.options import Change, Noun, changes, shows
 from trainmaster.cli.output import Column, Output, duration_text, instant_text, say
 from trainmaster.cli.words import DURATION, holds_text, hosts_text, visit_text, why_host
@@ -21,8 +22,10 @@ from trainmaster.core.base.ids import HostId, Owner
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.maintenance.visit import MAINTENANCE
 from trainmaster.core.words import count_text
+from trainmaster.live.server.health_resources import HostHealth
 from trainmaster.live.server.resources import ChangeReport, History, HostChangeItem, Hosts, HostsChange, HostView
 
 STATES: Final = tuple(state.value for state in HostState)
@@ -200,7 +203,9 @@ def why(name: str, output: Output) -> int:
 
     And what to do about it. Exit code 1: it takes none.
     """
-    answer = explain(connect().get(host_path(name), HostView))
+    client = connect()
+    item, health = client.get(host_path(name), HostView), client.get(host_path(name, "health"), HostHealth)
+    answer = explain(item, host_lines(health.verdict))
     fields = [
         Column("host", lambda item: item.host),
         Column("state", lambda item: item.state, state=True),
@@ -225,13 +230,17 @@ def _lifted_by(host: HostId, owner: Owner) -> str:
     """What lifts a hold of this owner."""
     if owner == MAINTENANCE:
         return "maintenance lifts its own hold at the end of its visit"
+    if owner == HEALTH:
+        return f"health lifts its own hold when {host} is repaired; if you did it: trainmaster health release {host}"
     if owner.startswith("policy:"):
         return f"trainmaster host resume {host} --owner {owner}"
     return f"trainmaster host resume {host}, by {owner}"
 
 
-def explain(item: HostView) -> HostWhy:
-    reasons = [f"held by {hold.owner}: {hold.reason}" for hold in item.holds]
+def explain(item: HostView, health: Sequence[str] = ()) -> HostWhy:
+    """`health`: what stands against it, in words."""
+    reasons = [*health]
+    reasons += [f"held by {hold.owner}: {hold.reason}" for hold in item.holds]
     if not item.connected:
         reasons.append("its agent is not connected")
     if item.reason and item.reason not in reasons:
@@ -256,7 +265,7 @@ def explain(item: HostView) -> HostWhy:
 
 @host.command(
     examples=[
-        ("trainmaster host history gpu-017", "its states, with times and causes"),
+        ("trainmaster host history gpu-017", "its states, faults and parts, with times and causes"),
         ("trainmaster host history gpu-017 --sort -at", "the newest first"),
         ("trainmaster host history gpu-017 -o jsonl", "for programs"),
     ],
@@ -265,15 +274,46 @@ def explain(item: HostView) -> HostWhy:
 @_name_argument
 @shows
 def history(name: str, output: Output) -> None:
-    """Show the states that a host went through, oldest first."""
-    found = connect().get(host_path(name, "history"), History)
+    """Show what a host went through, oldest first: its states, faults, remedies and parts."""
+    client = connect()
+    found, health = client.get(host_path(name, "history"), History), client.get(host_path(name, "health"), HostHealth)
     columns = [
         Column("at", lambda chapter: chapter.at, instant_text),
+        Column("what", lambda chapter: chapter.what),
         Column("from", lambda chapter: chapter.start, state=True),
         Column("to", lambda chapter: chapter.end, state=True),
         Column("cause", lambda chapter: chapter.cause),
     ]
-    output.listing("chapter", found.items, columns, extra={"id": found.id})
+    extra = {"id": found.id, "chassis": health.chassis, "place": health.place}
+    output.listing("chapter", chapters(found, health), columns, extra)
+
+
+class HostChapter(Value):
+    """One thing that happened to a host."""
+
+    at: Instant
+    what: str
+    """state, verdict, remedy, verification, lost, job-failed, ticket, part."""
+    start: str
+    end: str
+    cause: str
+
+
+def chapters(found: History, health: HostHealth) -> list[HostChapter]:
+    """States, incidents and parts, oldest first."""
+    told = [HostChapter(at=one.at, what="state", start=one.start, end=one.end, cause=one.cause) for one in found.items]
+    for each in health.incidents:
+        case = f" ({each.case})" if each.case else ""
+        rule = f"{each.rule} " if each.rule else ""
+        end = each.outcome or (f"{each.verdict}, {each.remedy}" if each.kind == "verdict" else "")
+        name = f", as {each.host}" if each.host != health.verdict.host else ""
+        told.append(HostChapter(at=each.at, what=each.kind, start="", end=end, cause=f"{rule}{each.unit}{case}{name}"))
+    for one in health.parts:
+        text = f"{one.part.slot}: {one.part.model} {one.part.serial}".replace("  ", " ")
+        told.append(HostChapter(at=one.since, what="part", start="", end="in", cause=text))
+        if one.until is not None:
+            told.append(HostChapter(at=one.until, what="part", start="in", end="gone", cause=text))
+    return sorted(told, key=lambda chapter: chapter.at)
 
 
 # Changing

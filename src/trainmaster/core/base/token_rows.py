@@ -94,6 +94,22 @@ BAD_CONDUCT: Final[Row] = (
 NO_SUCH_POOL: Final[Row] = (
     "no-such-pool",
     "Health knows no pool of this name.",
-    "Name a pool of [health] in the fleet file; `trainmaster health ls` shows them.",
+    "Name a pool of [health] in the fleet file; `trainmaster health breaker show` lists them.",
 )
 CASE_CLOSED: Final[Row] = ("case-closed", "A fault of a host is over; the sentence says how.", "Nothing.")
+NO_SUCH_CASE: Final[Row] = (
+    "no-such-case",
+    "No fault has this id, or it is over for so long that only the log knows it.",
+    "See `trainmaster health ls --cases --all`.",
+)
+NO_SUCH_RMA: Final[Row] = ("no-such-rma", "No part was sent back under this id.", "See `trainmaster rma ls --all`.")
+NO_SUCH_UNIT: Final[Row] = (
+    "no-such-unit",
+    "The host has no part in a slot of this name.",
+    "Name a slot as `trainmaster host history HOST` shows it, or `host` for the whole host.",
+)
+RMA_OPEN: Final[Row] = (
+    "rma-open",
+    "What is in this slot goes back already.",
+    "See `trainmaster rma ls`; close that one first if it is another part.",
+)

@@ -109,6 +109,10 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     )
     BAD_CONDUCT = token_rows.BAD_CONDUCT
     NO_SUCH_POOL = token_rows.NO_SUCH_POOL
+    NO_SUCH_CASE = token_rows.NO_SUCH_CASE
+    NO_SUCH_RMA = token_rows.NO_SUCH_RMA
+    NO_SUCH_UNIT = token_rows.NO_SUCH_UNIT
+    RMA_OPEN = token_rows.RMA_OPEN
     ROLLOUT_ACTIVE = (
         "rollout-active",
         "Another version of the component is being rolled out, or the rollout is not in a state for this.",

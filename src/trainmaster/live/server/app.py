@@ -15,7 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import encode
-from trainmaster.live.server import agents, changes, maintenance, maintenance_changes, maintenance_plans, people
+from trainmaster.live.server import (
+    agents,
+    changes,
+    health_routes,
+    maintenance,
+    maintenance_changes,
+    maintenance_plans,
+    people,
+)
 from trainmaster.live.server.http import Call, Endpoint, Refusal, Route, json_response, problem_response
 from trainmaster.live.server.openapi import document
 from trainmaster.live.server.service import Service
@@ -33,6 +41,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *maintenance.ROUTES,
     *maintenance_changes.ROUTES,
     *maintenance_plans.ROUTES,
+    *health_routes.ROUTES,
     Route(
         method="GET",
         path="/openapi.json",

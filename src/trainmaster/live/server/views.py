@@ -16,7 +16,7 @@ from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.state import ClusterState
 from trainmaster.core.step import Step
 from trainmaster.core.words import sentence
-from trainmaster.live.server import maintenance_views
+from trainmaster.live.server import health_views, maintenance_views
 from trainmaster.live.server.full import Full
 from trainmaster.live.server.liveview import LiveView
 from trainmaster.live.server.maintenance_views import visit_view
@@ -228,6 +228,7 @@ def needs_attention(step: Step, live: LiveView) -> tuple[Reason, ...]:
             told = because(trouble.token, f"{job.spec.name} ({job.id}): {trouble.sentence}", **trouble.numbers)
             found.append((attempt.since, told))
     found += maintenance_views.needs_attention(step)
+    found += health_views.needs_attention(step)
     return tuple(reason for _, reason in sorted(found, key=lambda row: row[0])[:ATTENTION_MAX])
 
 

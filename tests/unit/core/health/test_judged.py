@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-
 from tests.unit.fixtures import Stage, host_spec
+
 from trainmaster.core.base.ids import BootId, HostId
 from trainmaster.core.health.events import Gone, HealthReported, PartsSeen
 from trainmaster.core.health.finding import Finding
