@@ -5,6 +5,7 @@ The exit code is the verdict (`health_check.py`). `health_run.py` judges the hos
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -22,6 +23,8 @@ from trainmaster.core.health.words import EXIT_CODES, Verdict
 from trainmaster.core.words import count_text
 from trainmaster.live.health.files import Unreadable, content
 from trainmaster.live.health.policyfile import load
+
+_QUIET: Final = (Verdict.OK, Verdict.SKIPPED)
 
 
 class RuleView(Value):
@@ -102,12 +105,27 @@ def _show(found: Report, output: Output, several: bool) -> None:
     output.listing("health-finding", found.findings, columns, extra=extra)
     if output.form in ("table", "wide"):
         for finding in found.findings:
-            quiet = finding.verdict in (Verdict.OK, Verdict.SKIPPED)
-            if not finding.echo_of and (not quiet or finding.next_evidence):
-                sys.stdout.write(_proof(finding.but(evidence=(), lines=()) if quiet else finding))
+            if not finding.echo_of and finding.verdict not in _QUIET:
+                sys.stdout.write(_proof(finding))
+        sys.stdout.write(_what_is_not_told(found))
     bad = sum(unit.verdict is Verdict.BAD for unit in found.units)
     counted = f"; {count_text(bad, 'unit')} bad" if bad else ""
     say(f"{found.verdict}, {found.remedy}: {count_text(len(found.findings), 'finding')}{counted}")
+
+
+def _what_is_not_told(found: Report) -> str:
+    """What findings that ask for nothing cannot tell, units that say the same together."""
+    units: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for finding in found.findings:
+        if not finding.echo_of and finding.verdict in _QUIET and finding.next_evidence:
+            key = f"{finding.verdict}, {finding.remedy}", finding.next_evidence
+            units.setdefault(key, []).append(_place(finding))
+    text = ""
+    for (answer, next_), its in units.items():
+        shown = list(dict.fromkeys(its))
+        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        text += "\n".join([f"\n{', '.join(shown[:8])}{more}: {answer}", *(f"  next: {each}" for each in next_)]) + "\n"
+    return text
 
 
 def _place(finding: Finding) -> str:

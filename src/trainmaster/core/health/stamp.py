@@ -30,6 +30,8 @@ _HEAD: Final = re.compile(
     r"|\[?(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r"(?P<zone>Z|[+-]\d\d:?\d\d)?\]?\s"
     r"|(?P<smonth>[A-Z][a-z]{2})\s+(?P<sday>\d{1,2}) (?P<stime>\d\d:\d\d:\d\d)(?:\.\d+)? "
+    r"|\s*[0-9a-f]{1,4} \| (?P<emonth>\d\d)/(?P<eday>\d\d)/(?P<eyear>\d{4}) \| (?P<etime>[\d:]{8})"
+    r" (?:[A-Z]{3,4} )?(?=\| )"
     r"|\d+,\d+,(?P<kmsg>\d{1,18}),[^;]{0,40};)?"
     r"(?:(?:(?P<host>[A-Za-z0-9][\w.-]{0,252}) )?(?P<tag>[A-Za-z][\w./@-]{0,80})(?:\[\d+\])?: )?"
     r"(?:\[\s*(?P<inner>\d{1,12}\.\d{1,9})\]\s?)?"
@@ -101,6 +103,8 @@ class Stamps:
             at, clock = self._wall(found["cyear"], cmonth, found["cday"], found["ctime"]), "wall"
         elif found["fmonth"] is not None:
             at, clock = self._wall(found["fyear"], found["fmonth"], found["fday"], found["ftime"]), "wall"
+        elif found["emonth"] is not None:
+            at, clock = self._wall(found["eyear"], found["emonth"], found["eday"], found["etime"]), "wall"
         elif date is not None:
             year, month, day = date.split("-")
             at, clock = self._wall(year, month, day, found["time"]), "wall"

@@ -25,7 +25,7 @@ R = TypeVar("R")
 def shipped() -> Policy:
     """The policy that comes with the package."""
     policy = Policy(version="", xids=(), sxids=(), texts=(), bits=(), masks=())
-    for name in ("xid", "sxid", "nvlink", "text", "counter"):
+    for name in ("xid", "sxid", "nvlink", "text", "host", "counter"):
         policy, _ = _over(policy, _SHIPPED / f"{name}.toml")
     return policy
 
