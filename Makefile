@@ -27,7 +27,7 @@ demo-maintenance: setup
 
 test: setup
 	$(RUN) -m pytest -m "not real" -n 2
-	$(RUN) -m pytest -m real
+	$(RUN) -m pytest -m real -n 2 --dist loadfile
 
 check: setup
 	$(RUN) -m ruff format --check src tests bench

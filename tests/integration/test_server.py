@@ -467,6 +467,7 @@ def test_a_watcher_that_does_not_read_stops_nobody(place: ServerProcess, agent: 
     host, port = place.file.url.removeprefix("http://").split(":")
     token = place.client.headers["Authorization"]
     agent.register()
+    agent.listen()  # or it would be taken for one that never opened its stream, where this takes long
     with socket.create_connection((host, int(port))) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(f"GET /v1/watch?since=1 HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n".encode())

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from trainmaster.core.base.ids import HostId, Owner, RmaId
 from trainmaster.core.base.reasons import Reason, because
@@ -11,7 +12,8 @@ from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.health import breaker, cases, judged
 from trainmaster.core.health.book import Attempt, Case, CaseState, Rma, Standing
 from trainmaster.core.health.conduct import PoolConduct
-from trainmaster.core.health.offender import notes, rma
+from trainmaster.core.health.offender import daily, notes, rma
+from trainmaster.core.health.offender.lemon import Suspect
 from trainmaster.core.health.offender.place import place_of
 from trainmaster.core.health.words import UNKNOWN, Verdict
 from trainmaster.core.step import Step
@@ -20,12 +22,15 @@ from trainmaster.live.server.health_resources import (
     HealthView,
     HostHealth,
     HostVerdict,
+    LemonView,
     PoolView,
     RmaDetail,
     RmaView,
     StandingView,
     TryView,
 )
+
+LEMONS_SHOWN: Final = 20
 
 
 def standing_view(standing: Standing) -> StandingView:
@@ -132,6 +137,10 @@ def _spec(step: Step, case: Case) -> HostSpec:
     return step.state.hosts[case.host].spec
 
 
+def lemon_view(suspect: Suspect) -> LemonView:
+    return LemonView(host=suspect.host, score=suspect.score, limit=suspect.limit, sentence=suspect.reason.sentence)
+
+
 def health_view(step: Step) -> HealthView:
     """One screen of the whole fleet."""
     health = step.state.health
@@ -149,7 +158,7 @@ def health_view(step: Step) -> HealthView:
         pools=tuple(pool_view(step, pool) for pool in health.conduct.pools),
         cases=dict(Counter(case.state.value for case in health.cases.values())),
         unacknowledged=fresh,
-        lemons=(),
+        lemons=tuple(lemon_view(one) for one in daily.suspects(step)[:LEMONS_SHOWN]),
         rmas=sum(one.closed_at is None for one in health.rmas.values()),
     )
 
@@ -199,7 +208,7 @@ def host_health(step: Step, host: Host) -> HostHealth:
         place=place_of(step.state.hosts, name),
         incidents=tuple(sorted(past.incidents, key=lambda one: one.at, reverse=True)),
         parts=tuple(sorted(parts, key=lambda one: (one.until is not None, -one.since))),
-        lemon=None,
+        lemon=next((lemon_view(one) for one in daily.suspects(step) if one.host == name), None),
         rmas=tuple(rma_view(one) for one in health.rmas.values() if one.host == name),
     )
 
