@@ -6,12 +6,16 @@ import sys
 
 import msgspec
 
-BENCHES = ("cli", "engine", "health", "log", "planner", "recovery", "twin")
+BENCHES = ("agent", "cli", "engine", "health", "log", "planner", "recovery", "twin")
+
+
+ALSO = {"agent": ("health",)}
+"""Benches that have figures of another name as well."""
 
 
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    names = [name for name in BENCHES if not wanted or wanted.split(".")[0] == name]
+    names = [name for name in BENCHES if not wanted or wanted.split(".")[0] in (name, *ALSO.get(name, ()))]
     if not names:
         sys.stderr.write(f"no bench is named {wanted!r}; there are {', '.join(BENCHES)}\n")
         return 2

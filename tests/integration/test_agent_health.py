@@ -51,7 +51,8 @@ def test_a_line_is_a_report(host: AgentHost, server: FakeServer) -> None:
     append(host, LOST)
     server.wait(lambda: "gpu 0000:1b:00" in units(server))
     assert time.monotonic() - start < 1.0
-    event = server.of(HealthReported)[0]
+    first, event = server.of(HealthReported)
+    assert (first.probe, first.findings) == ("kernel-log", ()), "the first look says that somebody looks"
     found = event.findings[0]
     assert (event.probe, found.verdict, found.remedy) == ("kernel-log", Verdict.BAD, Remedy.REBOOT)
     assert found.evidence == (LOST.strip(),)

@@ -1,6 +1,6 @@
 """What is news to the server, and what is not; records of the kernel."""
 
-from trainmaster.core.agent.health_news import REPORT_LIMIT, REST, Known, aged, of_events, of_state
+from trainmaster.core.agent.health_news import REPORT_LIMIT, REST, Known, aged, of_events, of_state, settled
 from trainmaster.core.base.time import Duration, seconds
 from trainmaster.core.health import kmsg
 from trainmaster.core.health.finding import Finding
@@ -40,6 +40,16 @@ def test_the_same_after_a_rest_is_another_incident() -> None:
     known = of_events((), [finding(last_us=5)]).known
     assert not of_events(known, [finding(count=2, last_us=4 + REST)])
     assert of_events(known, [finding(count=2, last_us=5 + REST)])
+
+
+def test_after_an_operation_more_of_the_same_is_news() -> None:
+    """1. Seen twice, told once; the GPU is reset. 2. What the log still holds of it is no news. 3. One more line is,
+    at once. 4. Then it is known again."""
+    known = settled(of_events((), [finding(last_us=5)]).known, {(GPU, "r"): 2})
+    assert not of_events(known, [finding(count=2, last_us=6)])
+    again = of_events(known, [finding(count=3, last_us=7)])
+    assert again
+    assert not of_events(again.known, [finding(count=4, last_us=8)])
 
 
 def test_events_are_over_only_by_another_event() -> None:

@@ -1,9 +1,9 @@
 """What a probe sees, as news: what the server does not know yet.
 
 A probe says the same again and again; the server is told of changes of meaning alone. New is a unit and rule that were
-not told before, another answer, ten times as many, and the same once more after a rest: a GPU that was reset and loses
-its bus again is another incident, although the log of its boot still holds the first. So 800,000 copies of a line are
-one report and a handful about how many there are.
+not told before, another answer, ten times as many, and the same once more after a rest or after an operation on the
+host: a GPU that was reset and loses its bus again is another incident, although the log of its boot still holds the
+first. So 800,000 copies of a line are one report and a handful about how many there are.
 
 Two kinds of probes. What a *state* probe no longer sees is gone, if it could look: a unit that it could not read keeps
 what was told of it, since a failed read is no absence. Of *events* nothing is ever gone by itself, only by another
@@ -42,6 +42,8 @@ class Known(Value):
     answer: Answer
     count: int
     last_us: int | None = None
+    settled: bool = False
+    """Something was done about it: from here on, any more of it is news."""
 
 
 class News(NamedTuple):
@@ -106,9 +108,19 @@ def _tell(
 def _is_news(known: Known | None, finding: Finding) -> bool:
     if known is None or known.answer != finding.answer or finding.count >= GROWTH * known.count:
         return True
+    if known.settled and finding.count > known.count:
+        return True
     if finding.verdict is Verdict.OK or known.last_us is None or finding.last_us is None:
         return False
     return finding.last_us - known.last_us >= REST
+
+
+def settled(known: Sequence[Known], counts: Mapping[tuple[str, str], int]) -> tuple[Known, ...]:
+    """What was told of events, after an operation on the host: their like is news from now on. `counts`: how many there
+    are by now, told or not."""
+    return tuple(
+        each.but(settled=True, count=max(each.count, counts.get((each.unit, each.rule), 0))) for each in known
+    )
 
 
 def _known(finding: Finding) -> Known:

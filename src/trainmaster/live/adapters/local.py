@@ -43,6 +43,7 @@ MEMORY: Final = Path("/dev/shm")
 HOSTS_LIMIT: Final = 64
 """Local hosts are for trying things out; an agent alone takes 40 MB."""
 KMSG_HOST: Final = "TRAINMASTER_LOCAL_KMSG"
+PROBES: Final = "TRAINMASTER_LOCAL_PROBES"
 AGENT_GRACE_S: Final = 22.0
 """An agent gives workers fifteen seconds to save, two more to end, and its last reports one."""
 SERVER_GRACE_S: Final = 8.0
@@ -90,11 +91,12 @@ def kernel_log(state: Path, host: HostId) -> Path:
 
 def health_flags(state: Path, host: HostId) -> list[str]:
     """How the agent of a local host looks at its health. The host that `TRAINMASTER_LOCAL_KMSG` names has the machine's
-    kernel log, lines of programs included: for tests of the real thing. Probes are off: a machine that is full or
-    hot would drain all its local hosts at once."""
+    kernel log, lines of programs included: for tests of the real thing. Probes are off unless
+    `TRAINMASTER_LOCAL_PROBES` names some: a machine that is full or hot would drain all its local hosts at once."""
+    flags = ["--probes", os.environ.get(PROBES, "none")]
     if os.environ.get(KMSG_HOST) == host:
-        return ["--kernel-log", "/dev/kmsg", "--kmsg-facility", "user", "--probes", "none"]
-    return ["--kernel-log", str(kernel_log(state, host)), "--probes", "none"]
+        return [*flags, "--kernel-log", "/dev/kmsg", "--kmsg-facility", "user"]
+    return [*flags, "--kernel-log", str(kernel_log(state, host))]
 
 
 def memory_dir(plan: LocalPlan, host: HostId) -> Path:

@@ -107,6 +107,7 @@ class Agent:
         self.components = Components(Path(settings.host_dir))
         self._versions: dict[ComponentName, str] = {}
         self.rebooter = Rebooter(self.paths, self.boot, settings.reboot_command)
+        self.monitor = Monitor(settings.health, self.host, self.boot, self.paths, self.outbox.add)
         self.session = Session(settings.url, settings.token, self.host, SessionId(uuid.uuid4().hex), self.outbox, self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
@@ -153,7 +154,7 @@ class Agent:
         await asyncio.to_thread(self.operations.adopt)
         await asyncio.to_thread(self._look_at_components)
         await self._adopt()
-        self._start(Monitor(self.settings.health, self.host, self.boot, self.paths, self.outbox.add).run())
+        self._start(self.monitor.run())
         conversation = asyncio.create_task(self.session.run(), name="session")
         watching = asyncio.create_task(self._watch(), name="watch")
         tasks: set[asyncio.Task[Any]] = {conversation, watching}
@@ -361,6 +362,7 @@ class Agent:
         finally:
             if not does_nothing(effect):
                 await asyncio.to_thread(self._look_at_components)
+                self.monitor.operated()
 
     def _who_is_busy(self) -> str:
         """What runs here and would not survive a reboot; empty: nothing."""

@@ -36,6 +36,13 @@ class LogWatch:
         """`index` gives the policy, which takes a while the first time."""
         self._source, self._place, self._index, self._teller = source, place, index, teller
         self._lost = self._inode = 0
+        self._stream: LogStream | None = None
+
+    def settle(self) -> None:
+        """An operation was carried out on the host."""
+        if self._stream is not None:
+            self._take(self._stream)
+            self._teller.settle(PROBE, self._stream.findings())
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -54,10 +61,12 @@ class LogWatch:
         self._source.open(stored(self._place))
         try:
             self._store()
-            stream = LogStream(await asyncio.to_thread(self._index), host=self._teller.host, boot="this")
+            self._stream = LogStream(await asyncio.to_thread(self._index), host=self._teller.host, boot="this")
+            self._teller.events(PROBE, [])
             self._teller.state(STATE, [])
-            await self._follow(stream)
+            await self._follow(self._stream)
         finally:
+            self._stream = None
             self._source.close()
 
     async def _follow(self, stream: LogStream) -> None:

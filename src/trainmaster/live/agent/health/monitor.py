@@ -3,6 +3,7 @@ minute. It reports through the agent's outbox and answers nothing.
 """
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -58,13 +59,22 @@ class Monitor:
     ) -> None:
         self._settings, self._boot, self._paths = settings, boot, paths
         self._teller = Teller(host, boot, paths.health_told, add)
+        self._log: LogWatch | None = None
+        self._soon = asyncio.Event()
+
+    def operated(self) -> None:
+        """An operation was carried out on the host: events that come now are news, and states are looked at anew."""
+        self._soon.set()
+        if self._log is not None:
+            self._log.settle()
 
     async def run(self) -> None:
         """Until it is cancelled. What is not expected is logged and told: then nobody looks."""
         try:
             async with asyncio.TaskGroup() as both:
                 if self._settings.kernel_log:
-                    both.create_task(LogWatch(self._source(), self._paths.log_place, self._index, self._teller).run())
+                    self._log = LogWatch(self._source(), self._paths.log_place, self._index, self._teller)
+                    both.create_task(self._log.run())
                 if self._settings.probes:
                     both.create_task(self._look())
         except* Exception as errors:
@@ -84,7 +94,11 @@ class Monitor:
             names = [name for name, at_s in due_s.items() if at_s <= start_s + TOGETHER_S]
             await rounds.run(names, functools.partial(self._tell, judge))
             due_s |= {name: start_s + PROBES[name].period_s for name in names}
-            await asyncio.sleep(max(0.0, min(due_s.values()) - asyncio.get_running_loop().time()))
+            wait_s = max(0.0, min(due_s.values()) - asyncio.get_running_loop().time())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), wait_s)
+                self._soon.clear()
+                due_s = dict.fromkeys(due_s, 0.0)
 
     def _tell(self, judge: Judge, name: str, seen: Seen) -> None:
         judged = judge.judge(name, seen, up_us())

@@ -44,6 +44,13 @@ class Teller:
         """All that holds now by a probe of states, except for units that it could not look at."""
         self._tell(probe, health_news.of_state(self._told.probes.get(probe, ()), self._ours(findings), unread))
 
+    def settle(self, probe: str, findings: Iterable[Finding]) -> None:
+        """An operation was carried out on the host: what comes from now on is told, however often it came before.
+        `findings` are all that the probe has seen by now."""
+        counts = {(each.unit, each.rule): each.count for each in self._ours(findings)}
+        known = health_news.settled(self._told.probes.get(probe, ()), counts)
+        self._keep(self._told.but(probes={**self._told.probes, probe: known}))
+
     def parts(self, chassis: str, parts: Sequence[Part]) -> None:
         if (self._told.chassis, self._told.parts) == (chassis, tuple(parts)):
             return
@@ -56,7 +63,7 @@ class Teller:
         return [each.but(unit="host" if each.unit in names else each.unit, host="", file="") for each in findings]
 
     def _tell(self, probe: str, news: News) -> None:
-        if news.findings or news.gone:
+        if news.findings or news.gone or not self._told.probes:  # the first look of a boot says that somebody looks
             event = HealthReported(
                 at=now(), host=self.host, boot=self._boot, probe=probe, findings=news.findings, gone=news.gone
             )
