@@ -1,11 +1,9 @@
 """Real ranks meet full disks, crafted files, other people's directories, defects of the script, and no agent at all."""
 
 import os
-import pickle
 import re
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,6 @@ import pytest
 from tests.integration.training_cluster import TINY, Membership, Warm
 
 from trainmaster.core.agent.board import Phase, Request
-from trainmaster.core.base.value import decode, encode
-from trainmaster.core.checkpoint.manifest import Manifest
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
 SCRIPT = Path(__file__).parent / "training_failing.py"
@@ -81,36 +77,6 @@ def test_a_full_disk_fails_saves_but_not_the_job(
         job.finish()
         assert {board.read().phase for board in job.boards} == {Phase.YIELDED}
         assert not list(job.checkpoints.glob(".staging-*"))
-
-
-class Exploit:
-    """Pickles to a call of `os.mkdir`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.path),)
-
-
-def test_crafted_metadata_runs_nothing(warm: Warm, tmp_path: Path) -> None:
-    """1. Somebody replaces `.metadata` by a pickle that runs a call, and makes the manifest fit. 2. The job refuses,
-    with a sentence, and the call was not made."""
-    with Membership(warm, tmp_path, "--steps=2", *TINY, world=2) as job:
-        job.finish()
-    directory = job.checkpoints / "step-00000002"
-    crafted = pickle.dumps(Exploit(tmp_path / "exploited"))
-    (directory / ".metadata").write_bytes(crafted)
-    manifest = decode((directory / "manifest.json").read_bytes(), Manifest)
-    files = tuple(
-        file.but(size_bytes=len(crafted), crc32=zlib.crc32(crafted)) if file.name == ".metadata" else file
-        for file in manifest.files
-    )
-    (directory / "manifest.json").write_bytes(encode(manifest.but(files=files)))
-    with Membership(warm, tmp_path, "--steps=4", *TINY, world=2, epoch=2) as job:
-        assert job.codes() == [2, 2]
-        assert "names posix.mkdir, which is no part of checkpoint metadata" in job.errors()
-    assert not (tmp_path / "exploited").exists()
 
 
 def test_other_directories_are_neither_used_nor_deleted(warm: Warm, tmp_path: Path) -> None:

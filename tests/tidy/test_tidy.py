@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "live": {"core", "ports", "live", "telemetry"},
     "twin": {"core", "ports", "twin", "telemetry"},
     "telemetry": {"core", "telemetry"},
-    "training": {"core", "training"},
+    "training": {"core", "storage", "training"},
     "storage": {"core", "storage"},
     "cli": {"core", "ports", "live", "twin", "telemetry", "storage", "demo", "cli"},
     "demo": {"core", "ports", "live", "training", "cli", "demo"},

@@ -32,6 +32,7 @@ PRELOAD: Final[tuple[str, ...]] = (
     "torch.distributed.checkpoint.state_dict",
     "trainmaster.training.runtime",
     "trainmaster.training.checkpoint_io",
+    "trainmaster.training.distcp",
     "trainmaster.training.reference.main",
 )
 """Modules that a warm process imports once, before it forks workers. Importing them starts no thread and forms no

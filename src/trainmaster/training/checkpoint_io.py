@@ -1,12 +1,14 @@
 """Saving and restoring a sharded model and its optimizer, as a collective of all ranks.
 
 Save: rank 0 opens a fresh staging directory; every rank checks that it sees it (a path that is not shared is found
-here, not at the resume). All write and sync their shards; each reads its own back for size and checksum; rank 0 writes
-the manifest, compares the directory with it, and publishes it by one rename. If anything fails on any rank, all learn
+here, not at the resume). All write their shards, summing every block as it passes, and sync them; rank 0 writes the
+manifest, compares the directory with it, and publishes it by one rename. If anything fails on any rank, all learn
 it in the next collective, the staging directory goes, and the same `SaveFailed` is raised on all.
 
-Restore: all ranks look; each computes the same choice from the same gathered facts, reads its share of the bytes, and
-tells the checksums; only then is a byte loaded. No vote is needed: the facts are shared, the choice a function.
+Restore: all ranks look; each computes the same choice from the same gathered facts. Every rank reads what it needs
+straight into its tensors and verifies it on the way; if a block differs on any rank, all load the next older checkpoint
+over it, and if there is none the job ends. No step is ever made from state that did not verify, and no vote is needed:
+the facts are shared, the choice a function.
 
 State goes through `get_state_dict` and `set_state_dict`; with the optimizer's own `state_dict` the moments of a fresh
 AdamW are silently not restored. Limit: synchronous; the step waits for the disks.
@@ -15,12 +17,11 @@ AdamW are silently not restored. Limit: synchronous; the step waits for the disk
 import errno
 import os
 import socket
+import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -30,7 +31,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from trainmaster.core.base.ids import AttemptId
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.time import Instant
-from trainmaster.core.base.value import Value, encode
+from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.listing import (
     MANIFEST_NAME,
     Problem,
@@ -39,27 +40,25 @@ from trainmaster.core.checkpoint.listing import (
     staging_name,
     step_name,
 )
-from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check, repeats
+from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, repeats
 from trainmaster.core.checkpoint.position import Position
-from trainmaster.core.checkpoint.publish import MACHINE, Occupant, Stage, collisions, occupant
+from trainmaster.core.checkpoint.publish import MACHINE, Stage, collisions
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.core.checkpoint.select import Fresh, Refused, Resume, Verify, select
-from trainmaster.core.checkpoint.space import before_save, explain
-from trainmaster.training import directory
+from trainmaster.core.checkpoint.space import explain
+from trainmaster.storage import directory
+from trainmaster.storage.contents import Unsound, manifest_in
+from trainmaster.storage.directory import OwnerMark, Verdict
+from trainmaster.storage.directory_store import DirectoryStore
+from trainmaster.storage.transfer import Damage
 from trainmaster.training.agreement import broadcast, gather, on_first, together
-from trainmaster.training.directory import OwnerMark
+from trainmaster.training.distcp.reader import CarefulPlanner, CheckpointReader
+from trainmaster.training.distcp.writer import ShardWriter, complete, refuse_foreign, refuse_full, see
 from trainmaster.training.errors import SaveFailed, TrainingError
-from trainmaster.training.sharded_files import (
-    METADATA_NAME,
-    CarefulPlanner,
-    CarefulReader,
-    CarefulWriter,
-    os_error_behind,
-)
 
 
 class Saved(Value):
-    """`complaint` is what went wrong after the publish (old checkpoints that could not be deleted), else empty."""
+    """`complaint` is what was wrong though it was published (slow writers, old checkpoints that stay), else empty."""
 
     step: int
     size_bytes: int
@@ -79,6 +78,7 @@ class Checkpoints:
 
     def __init__(self, root: Path, mark: OwnerMark, attempt: AttemptId, keep: int) -> None:
         self._root = root
+        self._store = DirectoryStore(root)
         self._mark = mark
         self._attempt = attempt
         self._keep = keep
@@ -94,11 +94,12 @@ class Checkpoints:
         needed_bytes = sum(gather(_local_bytes(state)))
         try:
             on_first(lambda: self._open(staging, position.step, needed_bytes))
-            together(lambda: self._see(staging))
-            self._write(state, staging)
-            files = together(lambda: self._own_files(staging))
-            manifest = on_first(lambda: self._finish(staging, [file for part in files for file in part], position))
-            complaint = on_first(lambda: "; ".join(filter(None, (self._compare(position.step), self._clean()))))
+            together(lambda: see(self._root, staging.name))
+            written = self._write(state, staging)
+            manifest = on_first(lambda: self._finish(staging, written.files, position))
+            complaint = on_first(
+                lambda: "; ".join(filter(None, (written.complaint, self._compare(position.step), self._clean())))
+            )
         except SaveFailed as failure:
             raise self._explained(failure, staging, needed_bytes) from failure
         assert manifest is not None
@@ -112,16 +113,17 @@ class Checkpoints:
         Raises `TrainingError` on all ranks if what is there cannot be used.
         """
         published = self._agree_on_listing()
+        state = _state(model, optimizer)
         manifests: dict[int, Manifest] = {}
         verdicts: dict[int, tuple[Problem, ...]] = {}
         while isinstance(choice := select(published, verdicts, requested), Verify):
-            verdicts[choice.step] = self._verify(choice.step, manifests)
+            verdicts[choice.step] = self._load(choice.step, state, manifests)
         if isinstance(choice, Refused):
             raise TrainingError(f"{self._root}: {choice.problem.sentence}")
         if isinstance(choice, Fresh):
             return None
         assert isinstance(choice, Resume)
-        self._load(model, optimizer, manifests[choice.step])
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         return Restored(step=choice.step, position=manifests[choice.step].position, sentence=choice.sentence)
 
     def collisions(self, step: int, every_steps: int) -> list[str]:
@@ -135,35 +137,20 @@ class Checkpoints:
 
     def _open(self, staging: Path, step: int, needed_bytes: int) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
-        lacking = [p for p in before_save(directory.volume(self._root), needed_bytes) if p.token == "no-space"]
-        if lacking:
-            raise SaveFailed(lacking[0].sentence)
-        if occupant(directory.look(self._root), step, self._mark.job) is Occupant.FOREIGN:
-            raise SaveFailed(f"{step_name(step)} in {self._root} is not this job's; move it away")
+        refuse_full(self._root, needed_bytes)
+        refuse_foreign(self._root, directory.look(self._root), step, self._mark.job)
         self._stage, self._story = MACHINE.first, ()
         directory.open_staging(staging, self._mark)
 
-    def _see(self, staging: Path) -> None:
-        """Raises if this rank does not see what rank 0 made: the path is not shared."""
-        if staging.name not in os.listdir(self._root):
-            raise SaveFailed(
-                f"{socket.gethostname()} does not see {staging.name} in {self._root}: the directory is not shared by "
-                "all hosts; use one that is"
-            )
-
-    def _write(self, state: dict[str, Any], staging: Path) -> None:
+    def _write(self, state: dict[str, Any], staging: Path) -> ShardWriter:
+        writer = ShardWriter(self._store, staging.name)
         try:
-            dcp.save(state, storage_writer=CarefulWriter(staging))
+            dcp.save(state, storage_writer=writer)
         except CheckpointException as error:
             raise _save_failed(error) from error
+        return writer
 
-    def _own_files(self, staging: Path) -> tuple[Observed, ...]:
-        names = sorted(name for name in os.listdir(staging) if name.startswith(f"__{self._rank}_"))
-        if self._rank == 0:
-            names.append(METADATA_NAME)
-        return directory.observe(staging, names, read=True)
-
-    def _finish(self, staging: Path, files: list[Observed], position: Position) -> Manifest:
+    def _finish(self, staging: Path, files: tuple[FileEntry, ...], position: Position) -> Manifest:
         """Rank 0: manifest, verification, publish."""
         manifest = Manifest(
             schema=SCHEMA,
@@ -173,15 +160,12 @@ class Checkpoints:
             step=position.step,
             world=self._world,
             position=position,
-            files=tuple(FileEntry(name=f.name, size_bytes=f.size_bytes, crc32=f.crc32 or 0) for f in files),
+            files=files,
             writer=socket.gethostname(),
+            written_at=time.time_ns() // 1000,
         )
-        directory.write_synced(staging / MANIFEST_NAME, encode(manifest))
         self._reach(Stage.WRITTEN, position.step, "all ranks wrote and synced")
-        seen = directory.observe(staging, os.listdir(staging), read=False)
-        problems = check(directory.read_manifest(staging), seen, step=position.step, deep=False)
-        if problems:
-            raise SaveFailed(f"what was written does not verify: {problems[0].sentence}")
+        complete(staging, manifest)
         self._reach(Stage.VERIFIED, position.step, "the directory agrees with its manifest")
         directory.publish(staging, self._root / step_name(position.step), self._mark.epoch)
         self._reach(Stage.PUBLISHED, position.step, "renamed to its final name")
@@ -195,7 +179,7 @@ class Checkpoints:
     def _compare(self, step: int) -> str:
         """Rank 0: a complaint if what was published is equal to an older checkpoint."""
         steps = published_steps(directory.look(self._root))
-        found = [_manifest_or_problem(self._root / step_name(each)) for each in steps]
+        found = [self._manifest(each) for each in steps]
         manifests = [each for each in found if isinstance(each, Manifest)]
         problem = next((repeats(each, manifests) for each in manifests if each.step == step), None)
         return problem.sentence if problem else ""
@@ -249,30 +233,40 @@ class Checkpoints:
         why = problems[0].sentence if problems else "ranks saw different checkpoints a moment ago; start again"
         raise TrainingError(f"{self._root}: {why}")
 
-    def _verify(self, step: int, manifests: dict[int, Manifest]) -> tuple[Problem, ...]:
-        """Reads all bytes of a checkpoint, each rank its share, and compares them with the manifest."""
-        path = self._root / step_name(step)
-        manifest = broadcast(_manifest_or_problem(path) if self._rank == 0 else None)
+    def _load(self, step: int, state: dict[str, Any], manifests: dict[int, Manifest]) -> tuple[Problem, ...]:
+        """Reads a checkpoint into the state; why it could not, or nothing. What was read is undefined if it could not.
+
+        Raises `TrainingError` on all ranks if it is whole but of another model.
+        """
+        manifest = broadcast(self._manifest(step) if self._rank == 0 else None)
         if isinstance(manifest, Problem):
             return (manifest,)
         assert manifest is not None
         manifests[step] = manifest
-        ordered = sorted(manifest.files, key=lambda file: (-file.size_bytes, file.name))
-        mine = [file.name for file in ordered[self._rank :: self._world]]
-        parts = gather(_try(lambda: directory.observe(path, mine, read=True)))
-        unreadable = [part for part in parts if isinstance(part, Problem)]
-        seen = [file for part in parts if not isinstance(part, Problem) for file in part]
-        return (*unreadable, *check(manifest, seen, step=step, deep=True))
-
-    def _load(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, manifest: Manifest) -> None:
-        state = _state(model, optimizer)
-        reader = CarefulReader(self._root / step_name(manifest.step), frozenset(file.name for file in manifest.files))
         try:
-            dcp.load(state, storage_reader=reader, planner=CarefulPlanner())
+            dcp.load(state, storage_reader=CheckpointReader(self._root / step_name(step)), planner=CarefulPlanner())
         except CheckpointException as error:
-            rank, (cause, _) = min(error.failures.items())
-            raise TrainingError(f"step {manifest.step} could not be loaded on rank {rank}: {cause}") from error
-        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            problems = _load_problems(step, error)
+            on_first(lambda: self._note(step, Verdict(sound=False, sentence=problems[0].sentence, at=_now())))
+            return problems
+        on_first(lambda: self._note(step, Verdict(sound=True, sentence="", at=_now())))
+        return ()
+
+    def _note(self, step: int, verdict: Verdict) -> None:
+        """Remembers what came of reading it, for retention. A directory that can't be written to keeps no notes."""
+        try:
+            directory.note(self._root / step_name(step), directory.VERDICT_NAME, verdict)
+        except OSError as error:
+            print(f"trainmaster: the verdict on step {step} is not kept: {error}", file=sys.stderr)
+
+    def _manifest(self, step: int) -> Manifest | Problem:
+        try:
+            return manifest_in(self._store, step_name(step))
+        except Unsound as unsound:
+            return unsound.problems[0]
+        except OSError as error:
+            sentence = f"{step_name(step)}/{MANIFEST_NAME} cannot be read: {error}"
+            return Problem(token="manifest-unreadable", sentence=sentence)
 
 
 def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -296,25 +290,30 @@ def _save_failed(error: CheckpointException) -> SaveFailed:
     """What a failed collective write means; raises if the cause was no failing disk but a defect."""
     told = []
     for rank, (cause, _) in sorted(error.failures.items()):
-        behind = os_error_behind(cause)
-        if behind is None:
+        if not isinstance(cause, OSError):
             raise RuntimeError(f"rank {rank} could not save: {cause}") from error
-        told.append(f"rank {rank}: {behind}")
+        told.append(f"rank {rank}: {cause}")
     return SaveFailed("; ".join(told))
 
 
-def _manifest_or_problem(path: Path) -> Manifest | Problem:
-    try:
-        return directory.read_manifest(path)
-    except (OSError, msgspec.MsgspecError) as error:
-        return Problem(token="manifest-unreadable", sentence=f"{path.name}/{MANIFEST_NAME} cannot be read: {error}")
+def _load_problems(step: int, error: CheckpointException) -> tuple[Problem, ...]:
+    """What is wrong with a checkpoint that could not be loaded; raises if it is not the checkpoint that is wrong."""
+    problems: list[Problem] = []
+    for rank, (cause, _) in sorted(error.failures.items()):
+        if isinstance(cause, Unsound):
+            problems += cause.problems
+        elif isinstance(cause, Damage):
+            problems.append(Problem(token="checksum-mismatch", sentence=str(cause), files=(cause.name,)))
+        elif isinstance(cause, OSError | EOFError):
+            problems.append(Problem(token="unreadable-file", sentence=f"a file cannot be read: {cause}"))
+        else:
+            raise TrainingError(f"step {step} could not be loaded on rank {rank}: {cause}") from error
+    return tuple(problems)
 
 
-def _try(work: Callable[[], tuple[Observed, ...]]) -> tuple[Observed, ...] | Problem:
-    try:
-        return work()
-    except OSError as error:
-        return Problem(token="unreadable-file", sentence=f"a file cannot be read: {error}")
+def _now() -> int:
+    """Microseconds since 1970 (UTC)."""
+    return time.time_ns() // 1000
 
 
 def _file_names(root: Path) -> list[str]:

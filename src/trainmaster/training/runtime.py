@@ -29,10 +29,10 @@ import torch.distributed as dist
 
 from trainmaster.core.agent.board import SIZE, Board, Phase, Request
 from trainmaster.core.checkpoint.position import Position, proceed
+from trainmaster.storage.directory import OwnerMark
 from trainmaster.training import metrics
 from trainmaster.training.agreement import maxima
 from trainmaster.training.checkpoint_io import Checkpoints
-from trainmaster.training.directory import OwnerMark
 from trainmaster.training.errors import SaveFailed, TrainingError
 from trainmaster.training.surroundings import Surroundings, read
 

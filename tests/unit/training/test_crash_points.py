@@ -6,13 +6,12 @@ import zlib
 from pathlib import Path
 
 from trainmaster.core.base.ids import AttemptId, JobId
-from trainmaster.core.base.value import encode
 from trainmaster.core.checkpoint.listing import published_steps, staging_name, step_name
 from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, check
 from trainmaster.core.checkpoint.position import Position
 from trainmaster.core.checkpoint.retention import retire
-from trainmaster.training import directory
-from trainmaster.training.directory import OwnerMark
+from trainmaster.storage import directory
+from trainmaster.storage.directory import OwnerMark
 
 JOB = JobId("job-1")
 MARK = OwnerMark(job=JOB, attempt=1, epoch=1)
@@ -37,7 +36,7 @@ def save(root: Path, step: int) -> None:
         files=(FileEntry(name="__0_0.distcp", size_bytes=len(data), crc32=zlib.crc32(data)),),
         writer="host-1",
     )
-    directory.write_synced(staging / "manifest.json", encode(manifest))
+    directory.write_manifest(staging, manifest)
     directory.publish(staging, root / step_name(step), MARK.epoch)
     for name in retire(directory.look(root), keep=1, job=JOB, attempt=1, epoch=1).delete:
         directory.remove(root / name)

@@ -11,9 +11,12 @@ import msgspec
 import pytest
 
 from trainmaster.core.base.ids import JobId
+from trainmaster.core.checkpoint.index import Chunk
 from trainmaster.core.checkpoint.listing import Entry
-from trainmaster.training import directory, losses, metrics
-from trainmaster.training.directory import OwnerMark
+from trainmaster.storage import directory
+from trainmaster.storage.directory import OwnerMark
+from trainmaster.storage.foreign import ForbiddenClass, MetadataUnpickler, index_of
+from trainmaster.training import losses, metrics
 from trainmaster.training.errors import TrainingError
 from trainmaster.training.surroundings import read
 
@@ -88,19 +91,28 @@ def test_metadata_of_torch_is_read_and_everything_else_refused(tmp_path: Path) -
     """1. Metadata that PyTorch wrote comes back. 2. A pickle that names a function outside does not."""
     torch = pytest.importorskip("torch")
     from torch.distributed.checkpoint import metadata
-
-    from trainmaster.training.sharded_files import ForbiddenClass, MetadataUnpickler
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
 
     chunk = metadata.ChunkStorageMetadata(offsets=torch.Size([0]), sizes=torch.Size([2]))
     properties = metadata.TensorProperties(dtype=torch.bfloat16)
     tensor = metadata.TensorStorageMetadata(properties=properties, size=torch.Size([2]), chunks=[chunk])
-    whole = metadata.Metadata(state_dict_metadata={"w": tensor}, storage_meta=metadata.StorageMeta(str(tmp_path)))
-    found = MetadataUnpickler(io.BytesIO(pickle.dumps(whole))).load()
-    assert found.state_dict_metadata["w"].properties.dtype is torch.bfloat16
-    assert found.state_dict_metadata["w"].chunks[0].sizes == torch.Size([2])
+    whole = metadata.Metadata(
+        state_dict_metadata={"w": tensor},
+        storage_data={metadata.MetadataIndex("w", (0,), 0): _StorageInfo("__0_0.distcp", 64, 4)},
+        storage_meta=metadata.StorageMeta(tmp_path),
+    )
+    found = index_of(pickle.dumps(whole)).tensors["w"]
+    assert (found.dtype, found.shape) == ("bfloat16", (2,))
+    assert found.chunks == (Chunk(offsets=(0,), sizes=(2,), file="__0_0.distcp", offset=64, length=4),)
     for forbidden in (os.system, torch.load, torch.nn.Linear, subprocess.Popen, metadata.os.system):
         with pytest.raises(ForbiddenClass, match="no part of checkpoint metadata"):
-            MetadataUnpickler(io.BytesIO(pickle.dumps(forbidden))).load()
+            index_of(pickle.dumps(forbidden))
+
+
+@pytest.mark.parametrize("content", [{"state_dict_metadata": {}}, "text", 3])
+def test_a_pickle_that_is_no_table_is_refused(content: object) -> None:
+    with pytest.raises(ForbiddenClass, match="refused"):
+        index_of(pickle.dumps(content))
 
 
 class _Attribute:
@@ -117,11 +129,9 @@ def test_members_of_enumerations_as_older_pythons_write_them() -> None:
     pytest.importorskip("torch")
     from torch.distributed.checkpoint import metadata
 
-    from trainmaster.training.sharded_files import ForbiddenClass, MetadataUnpickler
-
     formats = metadata._MEM_FORMAT_ENCODING
     written = pickle.dumps(_Attribute(formats, "TORCH_CONTIGUOUS_FORMAT"))
-    assert MetadataUnpickler(io.BytesIO(written)).load() is formats.TORCH_CONTIGUOUS_FORMAT
+    assert MetadataUnpickler(io.BytesIO(written)).load().value == 0
     for owner, name in ((formats, "__class__"), (formats, "mro"), (metadata.StorageMeta, "__init__")):
         with pytest.raises(ForbiddenClass, match="attribute"):
             MetadataUnpickler(io.BytesIO(pickle.dumps(_Attribute(owner, name)))).load()

@@ -39,13 +39,16 @@ class Entry(Value):
     """One directory of a checkpoint directory: its name, whether its completeness marker is there, whose it is.
 
     `owner` is the job that the directory names as its own (in its owner marker); None if it names none. `attempt` is
-    the number of the attempt of that job that made it, 0 if unknown.
+    the number of the attempt of that job that made it, 0 if unknown. `pin` is why somebody keeps it, empty if nobody
+    does. `sound` is what came of the last time that every byte of it was read; None if that was never.
     """
 
     name: str
     complete: bool
     owner: JobId | None = None
     attempt: int = 0
+    pin: str = ""
+    sound: bool | None = None
 
 
 class Unpublished(Value):

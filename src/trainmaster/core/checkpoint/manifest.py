@@ -5,20 +5,26 @@ reaches the model. A plain marker file (the usual remedy) shows that a save ende
 the save. CRC-32 rather than a cryptographic digest: the enemy is a broken disk, not a forger, and it runs at several
 GiB/s, so it can always be on. Checksums are computed at the edge; here they are compared.
 
+The manifest guards itself by a seal, a CRC-32 of its own bytes with the seal blanked out: a flipped digit in a number
+would still be JSON.
+
 `check` is told how deep it must look. A shallow check compares names and sizes of a listing. A deep one wants the
 checksum of every file, and a file whose checksum is not known fails it: unknown is not healthy.
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable
 from typing import Final
 
 from trainmaster.core.base.ids import AttemptId, JobId
-from trainmaster.core.base.value import Value, encode
+from trainmaster.core.base.value import Value, decode, encode
 from trainmaster.core.checkpoint.listing import Problem
 from trainmaster.core.checkpoint.position import Position
 
 SCHEMA: Final = 1
+_SEAL: Final = b'"seal":"'
+_BLANK: Final = "00000000"
 
 
 class FileEntry(Value):
@@ -28,7 +34,7 @@ class FileEntry(Value):
 
 
 class Manifest(Value):
-    """`writer` is the host of the rank that wrote the manifest."""
+    """`writer` is the host of the rank that wrote the manifest; `written_at` its clock (microseconds), 0 if unknown."""
 
     schema: int
     job: JobId
@@ -39,6 +45,8 @@ class Manifest(Value):
     position: Position
     files: tuple[FileEntry, ...]
     writer: str
+    written_at: int = 0
+    seal: str = _BLANK
 
     def digest(self) -> str:
         """Names the content: equal for equal state. Hidden files describe a save and are not part of the state."""
@@ -47,6 +55,28 @@ class Manifest(Value):
 
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+
+def sealed(manifest: Manifest) -> bytes:
+    """The bytes of a manifest file."""
+    data = encode(manifest.but(seal=_BLANK))
+    return _with_seal(data, f"{zlib.crc32(data):08x}".encode())
+
+
+def unsealed(data: bytes) -> Manifest:
+    """The manifest in a file. Raises `msgspec.MsgspecError` if it is none, `ValueError` if its seal is broken."""
+    manifest = decode(data, Manifest)
+    if f"{zlib.crc32(_with_seal(data, _BLANK.encode())):08x}" != manifest.seal:
+        raise ValueError("its bytes are not those that were written: the seal is broken")
+    return manifest
+
+
+def _with_seal(data: bytes, seal: bytes) -> bytes:
+    """The same bytes with another seal. The last one counts: no name of a file can look like it."""
+    place = data.rfind(_SEAL)
+    assert place >= 0
+    start = place + len(_SEAL)
+    return data[:start] + seal + data[start + len(seal) :]
 
 
 class Observed(Value):

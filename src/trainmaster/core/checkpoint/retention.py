@@ -1,7 +1,9 @@
 """What may be deleted from a directory of checkpoints.
 
 Kept are the newest `keep` published ones, and everything that is not exactly ours: other tools also write directories
-called `step-100`, so a name is not enough, the owner's mark must be in it. A directory without its manifest is
+called `step-100`, so a name is not enough, the owner's mark must be in it. One that is known to be damaged does not
+count, and the newest of which every byte was read and found sound stays in any case: it is what a resume falls back to.
+A pinned one stays until it is unpinned. A directory without its manifest is
 no checkpoint: it does not count as one of the `keep` (else a torn newest one would push out the last good one) and is
 removed, because it was never published. The staging directory of the save in flight is not touched, nor one of a newer
 membership: whoever decides here may be a process that was replaced and does not know it yet.
@@ -36,7 +38,7 @@ def retire(
     listed = tuple(entries)
     ours = [entry for entry in listed if _is_ours(entry, job)]
     stay = max(1, keep - 1) if in_flight is not None else keep
-    kept_steps = frozenset(published_steps(ours)[:stay])
+    kept_steps = _kept(ours, stay)
     decider = (attempt, epoch)
     verdicts = {entry.name: entry in ours and _goes(entry, kept_steps, decider, in_flight) for entry in listed}
     foreign = tuple(sorted(entry.name for entry in listed if entry not in ours))
@@ -44,6 +46,17 @@ def retire(
     assert not set(delete) & set(foreign)
     stays = tuple(sorted(name for name, gone in verdicts.items() if not gone and name not in foreign))
     return Retirement(delete=delete, keep=stays, foreign=foreign)
+
+
+def _kept(ours: Iterable[Entry], count: int) -> frozenset[int]:
+    """Steps that stay: down to the newest `count` that are not known to be damaged, the fallback, pinned ones."""
+    listed = tuple(ours)
+    steps = published_steps(listed)
+    usable = published_steps(entry for entry in listed if entry.sound is not False)
+    oldest = usable[min(count, len(usable)) - 1] if usable else 0
+    fallback = published_steps(entry for entry in listed if entry.sound)[:1]
+    pinned = published_steps(entry for entry in listed if entry.pin)
+    return frozenset((*(step for step in steps if step >= oldest), *fallback, *pinned))
 
 
 def _is_ours(entry: Entry, job: JobId) -> bool:

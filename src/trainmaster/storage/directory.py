@@ -7,19 +7,22 @@ rename out of sight, for the same reason.
 
 import os
 import shutil
-import zlib
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.value import Value, decode, encode
 from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, step_of, torn_name, unpublished_of
-from trainmaster.core.checkpoint.manifest import Manifest, Observed
+from trainmaster.core.checkpoint.manifest import Manifest, Observed, sealed, unsealed
 from trainmaster.core.checkpoint.space import Volume
+from trainmaster.storage.checksum import crc32 as sum_of
 
+T = TypeVar("T")
 OWNER_NAME: Final = "owner.json"
+PIN_NAME: Final = "pin.json"
+VERDICT_NAME: Final = "verdict.json"
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -29,6 +32,22 @@ class OwnerMark(Value):
     job: JobId
     attempt: int
     epoch: int
+
+
+class Pin(Value):
+    """Why a checkpoint is kept, who said so, and when (microseconds)."""
+
+    reason: str
+    by: str
+    at: int
+
+
+class Verdict(Value):
+    """What came of reading every byte of a checkpoint: nothing wrong, or a sentence. `at` is in microseconds."""
+
+    sound: bool
+    sentence: str
+    at: int
 
 
 def look(root: Path) -> tuple[Entry, ...]:
@@ -42,21 +61,44 @@ def look(root: Path) -> tuple[Entry, ...]:
 def _entry(root: Path, name: str) -> Entry:
     if step_of(name) is None and unpublished_of(name) is None:
         return Entry(name=name, complete=False)
-    mark = _mark(root / name)
+    path = root / name
+    mark, pin, verdict = _note(path / OWNER_NAME, OwnerMark), pin_of(path), verdict_of(path)
     return Entry(
         name=name,
-        complete=(root / name / MANIFEST_NAME).is_file(),
+        complete=(path / MANIFEST_NAME).is_file(),
         owner=mark.job if mark else None,
         attempt=mark.attempt if mark else 0,
+        pin=pin.reason if pin else "",
+        sound=verdict.sound if verdict else None,
     )
 
 
-def _mark(path: Path) -> OwnerMark | None:
-    """The owner mark of a directory; None if it has none that can be read (it is then nobody's)."""
+def _note(path: Path, kind: type[T]) -> T | None:
+    """A small file beside a checkpoint; None if it is not there or cannot be understood (it then says nothing)."""
     try:
-        return decode((path / OWNER_NAME).read_bytes(), OwnerMark)
-    except (FileNotFoundError, msgspec.MsgspecError):
+        return decode(path.read_bytes(), kind)
+    except (FileNotFoundError, msgspec.MsgspecError, ValueError):
         return None
+
+
+def pin_of(path: Path) -> Pin | None:
+    """The pin of a checkpoint. One that cannot be read still pins: somebody wanted it to stay."""
+    pin = _note(path / PIN_NAME, Pin)
+    if pin is None and (path / PIN_NAME).exists():
+        return Pin(reason="its pin cannot be read", by="", at=0)
+    return pin
+
+
+def verdict_of(path: Path) -> Verdict | None:
+    return _note(path / VERDICT_NAME, Verdict)
+
+
+def note(path: Path, name: str, value: Pin | Verdict) -> None:
+    """Puts a note beside a checkpoint, whole or not at all, in place of an older one."""
+    hidden = path / f".{name}.{os.getpid()}"
+    hidden.unlink(missing_ok=True)
+    write_synced(hidden, encode(value))
+    hidden.rename(path / name)
 
 
 def observe(path: Path, names: list[str], *, read: bool) -> tuple[Observed, ...]:
@@ -77,13 +119,17 @@ def crc32(path: Path) -> int:
     view = memoryview(buffer)
     with path.open("rb", buffering=0) as stream:
         while count := stream.readinto(buffer):
-            value = zlib.crc32(view[:count], value)
+            value = sum_of(view[:count], value)
     return value
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Raises `OSError` or `msgspec.MsgspecError`."""
-    return decode((path / MANIFEST_NAME).read_bytes(), Manifest)
+    """Raises `OSError`, `msgspec.MsgspecError`, or `ValueError` if its seal is broken."""
+    return unsealed((path / MANIFEST_NAME).read_bytes())
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    write_synced(path / MANIFEST_NAME, sealed(manifest))
 
 
 def open_staging(path: Path, mark: OwnerMark) -> None:

@@ -1,0 +1,262 @@
+"""Writing: one file a rank, laid out first, then written by threads with the sum of every block.
+
+The plan of a save says what each rank writes; what several ranks hold alike (replicas of data parallelism) PyTorch's
+planner has by then given to one of them, to whoever had the least so far. A rank lays its items out one after the other
+(`envelope.py`), so the size is known before the first byte, and the bytes go from the tensors to the disk by way of a
+few small buffers (`storage/transfer.py`). No copy of the state is made; a tensor on a device or with gaps is brought
+into memory first.
+
+Publishing is what the last collective of the save does on the coordinator: if any rank failed, all raise and the
+directory stays under its hidden name, which nobody takes for a checkpoint. `ShardWriter` writes into a directory that
+somebody else opens and publishes; `CheckpointWriter` does all of it and is the one for scripts.
+"""
+
+import os
+import pickle
+import socket
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.value import Value, encode
+from trainmaster.core.checkpoint.index import INDEX_NAME
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, staging_name, step_name
+from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check
+from trainmaster.core.checkpoint.pace import Pace, slow_writers
+from trainmaster.core.checkpoint.position import Position
+from trainmaster.core.checkpoint.publish import Occupant, occupant
+from trainmaster.core.checkpoint.space import before_save
+from trainmaster.storage import directory
+from trainmaster.storage.blob_store import BlobStore
+from trainmaster.storage.checksum import crc32
+from trainmaster.storage.directory import OwnerMark
+from trainmaster.storage.directory_store import DirectoryStore
+from trainmaster.storage.foreign import METADATA_NAME
+from trainmaster.storage.pieces import Memory, Pieces, size_of
+from trainmaster.storage.transfer import write
+from trainmaster.training.distcp.envelope import ALIGNMENT, envelope
+from trainmaster.training.distcp.tables import Stored, completed, index_from
+
+_FILE: Final = "\0file"
+"""Name of the result that tells of a file and not of an item."""
+
+
+class _File(Value):
+    entry: FileEntry
+    sums: str
+    pace: Pace
+
+
+class ShardWriter(StorageWriter):
+    """Writes shards, index and PyTorch's own table into a directory that exists.
+
+    After the save the coordinator has `files` (what was written, with checksums) and `complaint` (slow writers, by
+    name; empty if there are none).
+    """
+
+    def __init__(self, store: BlobStore, group: str, threads: int = 2) -> None:
+        super().__init__()
+        self._store, self._group, self._threads = store, group, threads
+        self._rank = 0
+        self.files: tuple[FileEntry, ...] = ()
+        self.complaint = ""
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None:
+            raise ValueError("the place of this save is in the storage_writer; leave out checkpoint_id")
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._rank = kwargs.get("rank") or 0
+        if not kwargs.get("use_collectives", True):
+            raise ValueError("a checkpoint is published by all ranks together; use_collectives=False cannot be")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[list[WriteResult]]":
+        """Raises `OSError` for what the store refuses."""
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(self._write(plan, planner) if plan.items else [])
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        told = [result.storage_data for each in results for result in each]
+        items = [item for item in told if isinstance(item, Stored)]
+        files = [file for file in told if isinstance(file, _File)]
+        index = encode(index_from(metadata, items, {file.entry.name: file.sums for file in files}))
+        table = pickle.dumps(completed(metadata, items))
+        for name, data in ((METADATA_NAME, table), (INDEX_NAME, index)):
+            self._store.put(self._group, name, data)
+        small = [
+            FileEntry(name=name, size_bytes=len(data), crc32=crc32(data))
+            for name, data in ((METADATA_NAME, table), (INDEX_NAME, index))
+        ]
+        self.files = (*(file.entry for file in files), *small)
+        self.complaint = "; ".join(problem.sentence for problem in slow_writers([file.pace for file in files]))
+
+    def storage_meta(self) -> StorageMeta | None:
+        return StorageMeta()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return False
+
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
+        name = f"__{self._rank}_0.distcp"
+        started = time.monotonic()
+        items, pieces = _laid_out(name, plan, planner)
+        sink = self._store.create(self._group, name, pieces.size_bytes)
+        written = write(sink, pieces, self._threads)
+        pace = Pace(
+            writer=f"rank {self._rank} on {socket.gethostname()}",
+            size_bytes=written.size_bytes,
+            duration=round(1e6 * (time.monotonic() - started)),
+        )
+        entry = FileEntry(name=name, size_bytes=written.size_bytes, crc32=written.crc32)
+        file = WriteResult(MetadataIndex(_FILE), written.size_bytes, _File(entry=entry, sums=written.sums, pace=pace))
+        return [*(WriteResult(MetadataIndex(item.name, item.offsets), item.length, item) for item in items), file]
+
+
+def _laid_out(name: str, plan: SavePlan, planner: SavePlanner) -> tuple[list[Stored], Pieces]:
+    """Where each item of a plan goes, and the file as it will be."""
+    items: list[Stored] = []
+    pieces: list[bytes | Memory] = []
+    at = 0
+    for item in plan.items:
+        data = planner.resolve_data(item)
+        if item.type == WriteItemType.BYTE_IO:
+            before, body, behind = b"", data.getvalue(), b""
+        else:
+            tensor = data.detach().cpu().contiguous()
+            body = Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor)
+            before, behind = envelope(tensor.dtype, tensor.shape)
+        padding = bytes(-at % ALIGNMENT)
+        start = at + len(padding)
+        at = start + len(before) + size_of(body) + len(behind)
+        pieces += [padding, before, body, behind]
+        offsets = item.index.offset
+        items.append(
+            Stored(
+                name=item.index.fqn,
+                offsets=tuple(offsets) if offsets is not None else None,
+                file=name,
+                offset=start,
+                length=at - start,
+                payload=start + len(before),
+            )
+        )
+    return items, Pieces(pieces)
+
+
+class CheckpointWriter(ShardWriter):
+    """Saves the state of a step below `root` and publishes it as `step-NNNNNNNN`, whole or not at all.
+
+    `job` marks the directory as this job's: what belongs to another job is never replaced. `samples` and `global_batch`
+    say where the job stands in its data, for whoever resumes. `root` must be shared by all hosts.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        step: int,
+        job: str = "local",
+        samples: int = 0,
+        global_batch: int = 0,
+        threads: int = 2,
+    ) -> None:
+        self._root = Path(root)
+        self._mark = OwnerMark(job=JobId(job), attempt=0, epoch=0)
+        self._position = Position(samples=samples, global_batch=global_batch, step=step)
+        self._world = 1
+        super().__init__(DirectoryStore(self._root), staging_name(step, 0), threads)
+
+    @property
+    def path(self) -> Path:
+        """The directory of the published checkpoint."""
+        return self._root / step_name(self._position.step)
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """The coordinator: opens the hidden directory."""
+        self._world = len(plans)
+        self._root.mkdir(parents=True, exist_ok=True)
+        refuse_foreign(self._root, directory.look(self._root), self._position.step, self._mark.job)
+        refuse_full(self._root, sum(_planned_bytes(plan) for plan in plans))
+        directory.open_staging(self._root / self._group, self._mark)
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[list[WriteResult]]":
+        see(self._root, self._group)
+        return super().write_data(plan, planner)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        super().finish(metadata, results)
+        manifest = Manifest(
+            schema=SCHEMA,
+            job=self._mark.job,
+            attempt=AttemptId(f"{self._mark.job}.a0"),
+            epoch=0,
+            step=self._position.step,
+            world=self._world,
+            position=self._position,
+            files=self.files,
+            writer=socket.gethostname(),
+            written_at=time.time_ns() // 1000,
+        )
+        staging = self._root / self._group
+        complete(staging, manifest)
+        directory.publish(staging, self.path, 0)
+
+
+def complete(staging: Path, manifest: Manifest) -> None:
+    """Puts the manifest and compares the directory with it. Raises `OSError`."""
+    directory.write_manifest(staging, manifest)
+    seen = directory.observe(staging, [*(file.name for file in manifest.files), MANIFEST_NAME], read=False)
+    read_back: Manifest = directory.read_manifest(staging)
+    problems = check(read_back, [Observed(name=each.name, size_bytes=each.size_bytes) for each in seen],
+                     step=manifest.step, deep=False)  # fmt: skip
+    if problems:
+        raise OSError(f"what was written does not verify: {problems[0].sentence}")
+
+
+def see(root: Path, staging: str) -> None:
+    """Raises `OSError` if this rank does not see what the coordinator made: the path is not shared."""
+    if staging not in os.listdir(root):
+        raise OSError(
+            f"{socket.gethostname()} does not see {staging} in {root}: the directory is not shared by all hosts; "
+            "use one that is"
+        )
+
+
+def refuse_foreign(root: Path, entries: tuple[Entry, ...], step: int, job: JobId) -> None:
+    """Raises `OSError` if what stands where the save will be is somebody else's."""
+    if occupant(entries, step, job) is Occupant.FOREIGN:
+        raise FileExistsError(f"{step_name(step)} in {root} is not this job's; move it away")
+
+
+def refuse_full(root: Path, needed_bytes: int) -> None:
+    """Raises `OSError` if a save cannot fit."""
+    lacking = [problem for problem in before_save(directory.volume(root), needed_bytes) if problem.token == "no-space"]
+    if lacking:
+        raise OSError(lacking[0].sentence)
+
+
+def _planned_bytes(plan: SavePlan) -> int:
+    return sum(_item_bytes(item) for item in plan.items)
+
+
+def _item_bytes(item: Any) -> int:
+    if item.tensor_data is None:
+        return int(item.bytes_io_data.nbytes) if item.bytes_io_data else 0
+    chunk, dtype = item.tensor_data.chunk, item.tensor_data.properties.dtype
+    return int(torch.Size(chunk.sizes).numel()) * int(dtype.itemsize)
