@@ -118,9 +118,7 @@ def _is_news(known: Known | None, finding: Finding) -> bool:
 def settled(known: Sequence[Known], counts: Mapping[tuple[str, str], int]) -> tuple[Known, ...]:
     """What was told of events, after an operation on the host: their like is news from now on. `counts`: how many there
     are by now, told or not."""
-    return tuple(
-        each.but(settled=True, count=max(each.count, counts.get((each.unit, each.rule), 0))) for each in known
-    )
+    return tuple(each.but(settled=True, count=max(each.count, counts.get((each.unit, each.rule), 0))) for each in known)
 
 
 def _known(finding: Finding) -> Known:

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
