@@ -15,7 +15,8 @@ from trainmaster.core.health.words import Answer, Remedy, Verdict
 
 _CUT: Final = re.compile(r"^(?:\$ |# )\S.*$", re.MULTILINE)
 _TOOLS: Final = re.compile(
-    r"(?:sudo )?(?:nvidia-smi|dcgmi|dmesg|journalctl|ibstat|ibdev2netdev|lspci|sinfo|scontrol|show_gids)\b"
+    r"(?:sudo )?(?:nvidia-smi|dcgmi|dmesg|journalctl|ibstat|ibdev2netdev|lspci|sinfo|scontrol|show_gids|smartctl"
+    r"|nvme|ethtool|iblinkinfo|ibqueryerrors|ibdiagnet|ipmitool|ras-mc-ctl|squeue|kubectl)\b"
 )
 _LONGEST: Final = 4000
 _SCOPE: Final = {

@@ -19,6 +19,8 @@ from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import CONFIG, OK, RESET, SKIPPED, SUSPECT, TRIAGE, UNKNOWN, WATCH, Answer, Verdict
 
 _BUSY: Final = re.compile(r"busyorunavailable|unabletocreatecudacontext|deviceisinuse|isbeingusedby|couldnotbeacquired")
+_NO_MEMORY: Final = re.compile(r"MEMORY_ALLOC|(?:unable to|could not|cannot) allocate", re.IGNORECASE)
+"""A test that had no memory to work on has tested nothing, whatever it says."""
 _INSTALLATION: Final = re.compile(
     r"persistence|environment|permissions|denylist|blacklist|library|libraries|graphics processes|fabric manager|numa",
     re.IGNORECASE,
@@ -152,7 +154,7 @@ def _result(category: str, name: str, result: dict[str, Any]) -> tuple[str, Answ
 def _answer(status: str, name: str, category: str, said: str) -> Answer:
     word = status.strip().lower()
     if word in ("pass", "passed"):
-        return OK
+        return UNKNOWN if _NO_MEMORY.search(said) else OK
     if word in ("skip", "skipped", "not run", "notrun"):
         return SKIPPED
     if _BUSY.search("".join(said.lower().split())):

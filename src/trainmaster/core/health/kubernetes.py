@@ -31,7 +31,7 @@ def read(block: Block, index: Index) -> list[Finding] | None:
     listed = document.get("items")
     items = listed if isinstance(listed, list) else [document]
     nodes = [node for node in items if isinstance(node, dict) and isinstance(_part(node, "allocatable"), dict)]
-    found = [finding for node in nodes for finding in (_node(block, node), *_conditions(block, node))]
+    found = [finding for node in nodes for finding in (*_node(block, node), *_conditions(block, node))]
     return found or _peers(block, document) or None
 
 
@@ -87,7 +87,16 @@ def _part(node: dict[str, Any], name: str) -> Any:
     return node.get(name) or (status.get(name) if isinstance(status, dict) else None)
 
 
-def _node(block: Block, node: dict[str, Any]) -> Finding:
+def _node(block: Block, node: dict[str, Any]) -> list[Finding]:
+    """What its GPUs say; nothing, if it has none and tells of itself otherwise."""
+    capacity = _part(node, "capacity")
+    if isinstance(capacity, dict) and _GPU not in capacity and not any(key.startswith("rejected") for key in node):
+        words = "a node without GPUs"
+        return [] if _conditions(block, node) else [block.found(f"host {_name(node)}".strip(), OK, "node", words)]
+    return [_gpus(block, node)]
+
+
+def _gpus(block: Block, node: dict[str, Any]) -> Finding:
     name = _name(node)
     unit = f"host {name}".strip()
     free, all_ = _count(_part(node, "allocatable")), _count(_part(node, "capacity"))

@@ -13,7 +13,21 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from trainmaster.core.health import boots, dcgm, gids, kubernetes, lustre, pci_list, ports, slurm, smi, tables
+from trainmaster.core.health import (
+    boots,
+    dcgm,
+    disks,
+    gids,
+    kubernetes,
+    links,
+    lustre,
+    pci_list,
+    ports,
+    slurm,
+    smi,
+    smi_tables,
+    tables,
+)
 from trainmaster.core.health.capture import Block, Row, blocks, is_table
 from trainmaster.core.health.draft import comparable
 from trainmaster.core.health.finding import Finding
@@ -138,13 +152,15 @@ def _block(block: Block, index: Index, shared: Shared, several: bool) -> tuple[l
     if _is_journal(block.text):
         return [], _log(block, index, shared, several)
     if head.startswith(("<", "{", "[{")) or is_table(head):
-        own = (smi.read, tables.read, kubernetes.read, dcgm.read, ports.read)
+        own = (smi.read, smi_tables.read, tables.read, kubernetes.read, dcgm.read, ports.read, disks.read)
         found = next((its for reader in own if (its := reader(block, index))), None)
         found = found or boots.read(block, shared.ordered)
         return (found, None) if found else ([], _log(block, index, shared, several))
     if len(block.text) > _LARGE and headed(block.text) >= _LOG_SHARE:
         return [], _log(block, index, shared, several)
-    readers = (smi.read, dcgm.read, ports.read, pci_list.read, slurm.read, lustre.read)
+    readers = (
+        smi.read, smi_tables.read, dcgm.read, ports.read, pci_list.read, slurm.read, lustre.read, disks.read, links.read
+    )  # fmt: skip
     findings = [finding for reader in readers for finding in reader(block, index) or ()]
     findings += gids.read(block, shared.pins) or ()
     log = _log(block, index, shared, several)
@@ -210,13 +226,16 @@ def _journal(text: str) -> str:
             entry = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError):
             entry = None
-        if not isinstance(entry, dict) or not isinstance(entry.get("MESSAGE"), str):
+        message = entry.get("MESSAGE") if isinstance(entry, dict) else None
+        if isinstance(message, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in message):
+            message = bytes(message).decode("utf-8", "replace")  # so the journal writes what is no plain text
+        if not isinstance(entry, dict) or not isinstance(message, str):
             lines.append("")
             continue
         at = str(entry.get("__MONOTONIC_TIMESTAMP", ""))
         stamp = f"[{int(at) // 1_000_000}.{int(at) % 1_000_000:06}] " if at.isdigit() and len(at) < 17 else ""
         tag = f"{entry.get('_HOSTNAME', '')} {entry.get('SYSLOG_IDENTIFIER') or 'kernel'}: ".lstrip()
-        lines.append(f"{stamp}{tag}{entry['MESSAGE']}".replace("\n", " "))
+        lines.append(f"{stamp}{tag}{message}".replace("\n", " "))
     return "\n".join(lines)
 
 

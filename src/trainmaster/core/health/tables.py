@@ -213,6 +213,18 @@ def _retests(block: Block, rows: Cells, index: Index) -> list[Finding]:
     return findings
 
 
+def _modules(block: Block, rows: Cells, index: Index) -> list[Finding]:
+    """Errors of memory modules: corrected and uncorrected."""
+    findings = []
+    for row, cells in rows:
+        corrected, uncorrected = (int(cells[name]) if cells[name].isdigit() else 0 for name in ("ce", "ue"))
+        if corrected or uncorrected:
+            rule = "edac-uncorrected" if uncorrected else "edac-corrected"
+            words = f"{index.row(rule).means}: {uncorrected or corrected} in all"
+            findings.append(block.found(f"dimm {cells['label']}", index.row(rule).answer, rule, words, rows=[row]))
+    return findings or [block.found("host", OK, "edac", f"{len(rows)} memory modules count no errors")]
+
+
 def _rejections(block: Block, rows: Cells, index: Index) -> list[Finding]:
     """Pods that a node did not admit. The same devices in all reasons are the suspects; others were never tried."""
     refused = [(row, cells["reason"]) for row, cells in rows if _REFUSED.search(cells["reason"])]
@@ -290,6 +302,7 @@ _READERS: Final[Sequence[tuple[set[str], Callable[[Block, Cells, Index], list[Fi
     ({"field", "value"}, _dcgm_fields),
     ({"t_s", "event"}, _isolations),
     ({"pod", "reason"}, _rejections),
+    ({"label", "ce", "ue"}, _modules),
     ({"node", "ost"}, _probes),
     ({"node", "target"}, _probes),
     ({"event", "day"}, _days),
