@@ -26,13 +26,15 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
     "twin_rollouts": ({"TRAINMASTER_TWIN_ROLLOUTS": "200"}, ["tests/twin/test_rollouts.py"]),
     "domain_cost": ({"TRAINMASTER_DOMAIN_SEEDS": "5"}, ["tests/twin/test_domain_cost.py"]),
+    "group_check": ({"TRAINMASTER_GROUP_CHECKS": "20"}, ["tests/integration/test_verification_group.py"]),
+    "deep_check": ({"TRAINMASTER_DEEP_CHECKS": "20"}, ["tests/integration/test_verification_deep.py", "-m", "not gpu"]),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],
     ),
 }
 
-ALONE = frozenset({"server_kills", "training"})
+ALONE = frozenset({"server_kills", "training", "group_check", "deep_check"})
 """Proofs with real processes, which have the machine for themselves."""
 
 

@@ -27,7 +27,7 @@ from trainmaster.live.verification.group import Settings, check
 from trainmaster.live.verification.wire import Wire
 
 RANKS = 8
-MESSAGE_BYTES = 64 << 10
+MESSAGE_BYTES = 32 << 10
 USUAL_MBIT, SLOW_MBIT = 40, 10
 LATE_S = 0.004
 PATIENCE_S = 1.0

@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
@@ -46,11 +46,16 @@ class Line(Value):
 _decoder: Final = msgspec.json.Decoder(Line)
 
 
-def run(task: str, ask: Ask, deadline_s: float, progress: Progress | None = None) -> TaskReport:
+PROGRAM: Final = (sys.executable, "-m", "trainmaster.live.verification")
+
+
+def run(
+    task: str, ask: Ask, deadline_s: float, progress: Progress | None = None, program: Sequence[str] = PROGRAM
+) -> TaskReport:
     """The task's report, whatever becomes of its process."""
     start = monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainmaster.live.verification", task, encode(ask).decode()],
+        [*program, task, encode(ask).decode()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

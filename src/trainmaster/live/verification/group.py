@@ -36,8 +36,9 @@ from trainmaster.core.health.verification.pairwise import Judgement, Measured, j
 from trainmaster.core.health.words import EXIT_CODES
 from trainmaster.live.verification.wire import Exchanged, Wire, exchange
 
-_LEAVE_S: Final = 10.0
 _AGAIN: Final = 2
+_LATE_EFFECT: Final = 2.0
+"""Messages of a word are at the mercy of the scheduler; a host that matters is late by more than half."""
 Tell = Callable[[float, str], None]
 
 
@@ -51,6 +52,10 @@ class Settings(Value):
     """Hosts that hang on one switch."""
     expected_gbits: float | None = None
     """Both ways together, as a pair should reach them."""
+    leave_s: float = 10.0
+    """How long rank 0 stays for others to read what came out."""
+    effect: float = Limits().effect
+    """How many times as slow as usual is slow."""
 
 
 class Member(Value):
@@ -238,9 +243,10 @@ class _Leader:
         expected = None
         if self.settings.expected_gbits is not None:
             expected = 2 * self.settings.message_bytes * 8 / (self.settings.expected_gbits * 1e9)
+        wide, late = Limits(effect=self.settings.effect), Limits(effect=max(_LATE_EFFECT, self.settings.effect))
         return (
-            judge("bandwidth", units, self.measured["bandwidth"], Limits(), switches=switches, expected_cost=expected),
-            judge("latency", units, self.measured["latency"], LATENCY, switches=switches),
+            judge("bandwidth", units, self.measured["bandwidth"], wide, switches=switches, expected_cost=expected),
+            judge("latency", units, self.measured["latency"], late, switches=switches),
         )
 
     def more(
@@ -290,14 +296,10 @@ class _Leader:
     def end(self, found: GroupReport) -> GroupReport:
         """Tells the others, and stays until they have read it: the store may be in this process."""
         self.give(_Order(report=found))
-        until = monotonic() + _LEAVE_S
+        until = monotonic() + self.settings.leave_s
         while self.own.store.add("read", 0) < self.world - 1 and monotonic() < until:
             sleep(0.01)
         return found
-
-
-LATENCY: Final = Limits(effect=2.0)
-"""Messages of a word are at the mercy of the scheduler; a host that matters is late by more than half."""
 
 
 def _measured(kind: str, number: int, units: tuple[str, str], one: Exchanged, other: Exchanged) -> Measured:
@@ -366,6 +368,7 @@ def main(arguments: Sequence[str]) -> int:
             pair_s=options.pair_s,
             together=tuple(tuple(parse(text)) for text in options.together),
             expected_gbits=options.expected_gbits,
+            effect=options.effect,
         )
         torch.set_num_threads(1)
         store = rendezvous(dist, os.environ, rank, world, settings.join_s)
@@ -397,6 +400,7 @@ def _options(arguments: Sequence[str]) -> Any:
     parser.add_argument("--message-mib", type=float, default=4.0, help="size of a block (default 4)")
     parser.add_argument("--join-s", type=float, default=120.0, help="how long ranks are waited for (default 120)")
     parser.add_argument("--pair-s", type=float, default=60.0, help="how long a pair may be silent (default 60)")
+    parser.add_argument("--effect", type=float, default=Limits().effect, help="ratio to the usual time that is slow")
     parser.add_argument("--together", action="append", default=[], metavar="HOSTS", help="hosts that share a switch")
     parser.add_argument("--expected-gbits", type=float, help="what a pair should reach, both ways together")
     return parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """The group task on one host: as many ranks as it has GPUs, or four without, each a process with torchrun's variables.
 
 Between GPUs of a host it measures their links. Without GPUs all goes over the loopback, which shows that ranks start,
-meet and sum right; there cores are shared, so that speeds say little, and unsteady ones say that nothing can be told.
+meet and sum right; the ranks share cores there, so that only a rank that is slow beyond all sharing is one.
 """
 
 import os
@@ -22,6 +22,7 @@ from trainmaster.live.verification import devices
 DEFAULT_BUDGET_S: Final = 30.0
 WITHOUT_GPUS: Final = 4
 _MESSAGE_MIB: Final = "1"
+_EFFECT_SHARED: Final = 20.0
 
 Progress = Callable[[float, str], None]
 
@@ -33,7 +34,9 @@ def run(budget_s: float = DEFAULT_BUDGET_S, count: int = 0, progress: Progress |
     count = count or (gpus if gpus > 1 else WITHOUT_GPUS)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    processes = [_start(rank, count, port, max(budget_s, 1.0)) for rank in range(count)]
+    words = ["--pair-s", f"{max(budget_s, 1.0):g}", "--join-s", f"{30.0 + budget_s:g}", "--message-mib", _MESSAGE_MIB]
+    words += [] if gpus > 1 else ["--effect", f"{_EFFECT_SHARED:g}"]
+    processes = [_start(rank, count, port, words) for rank in range(count)]
     try:
         return _outcome(processes[0], start, progress)
     finally:
@@ -46,15 +49,14 @@ def run(budget_s: float = DEFAULT_BUDGET_S, count: int = 0, progress: Progress |
                     pipe.close()
 
 
-def _start(rank: int, world: int, port: int, patience_s: float) -> "subprocess.Popen[bytes]":
+def _start(rank: int, world: int, port: int, words: list[str]) -> "subprocess.Popen[bytes]":
     variables = {
         "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world,
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1, "GLOO_SOCKET_IFNAME": "lo",
         "TRAINMASTER_HOST": f"rank {rank}",
     }  # fmt: skip
-    wait = ["--pair-s", f"{patience_s:g}", "--join-s", f"{30.0 + patience_s:g}", "--message-mib", _MESSAGE_MIB]
     return subprocess.Popen(
-        [sys.executable, "-m", "trainmaster.live.verification.group", *wait],
+        [sys.executable, "-m", "trainmaster.live.verification.group", *words],
         env={**os.environ, **{name: str(value) for name, value in variables.items()}},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,

@@ -11,16 +11,19 @@ one of them only is slow. Blocks differ by sender and sample and are compared af
 Tests damage or delay what is sent by a subclass.
 """
 
-from collections.abc import Callable
 from datetime import timedelta
 from time import perf_counter
 from typing import Any, Final
 
 from trainmaster.core.base.value import Value
 
-PINGS: Final = 10
-"""Of a batch, of which the best counts: one sample."""
 SAMPLES: Final = 4
+PINGS_S: Final = 0.05
+BLOCKS_S: Final = 0.25
+"""How long the samples of words and of blocks take together, if that many turns are allowed. A sample is the best of
+its turns: a busy moment spoils some of them, and not a quarter of a second."""
+MOST_PINGS: Final = 200
+MOST_BLOCKS: Final = 32
 
 
 class Exchanged(Value):
@@ -78,14 +81,11 @@ def exchange(wire: Wire, size_bytes: int) -> Exchanged:
     """All samples of a pair. Raises `RuntimeError` if the other end falls silent."""
     torch, device = wire.torch, wire.device
     word = torch.zeros(1, dtype=torch.int64, device=device)
-    for _ in range(PINGS // 2):
-        wire.round_trip(word, word.clone())  # connections and their buffers warm up
-    latencies, latency_s = _samples(lambda: wire.round_trip(word, word.clone()), PINGS)
+    wire.round_trip(word, word.clone())  # connections and their buffers are made at the first one
+    latencies, latency_s = _samples(wire, [(word, word.clone())] * SAMPLES, PINGS_S, MOST_PINGS)
     sent = [block(torch, device, size_bytes, wire.own, sample) for sample in range(SAMPLES)]
     got = [torch.zeros_like(each) for each in sent]
-    turns = iter(zip(sent, got, strict=True))
-    wire.round_trip(word, word.clone())  # both are ready before a clock starts
-    costs, bandwidth_s = _samples(lambda: wire.round_trip(*next(turns)), 1)
+    costs, bandwidth_s = _samples(wire, list(zip(sent, got, strict=True)), BLOCKS_S, MOST_BLOCKS)
     return Exchanged(
         bandwidth_costs=costs,
         latency_costs=latencies,
@@ -95,15 +95,23 @@ def exchange(wire: Wire, size_bytes: int) -> Exchanged:
     )
 
 
-def _samples(turn: Callable[[], None], turns: int) -> tuple[tuple[float, ...], float]:
-    """The best of some turns, for each sample, and how long all took."""
+def _samples(wire: Wire, sent: list[tuple[Any, Any]], window_s: float, most: int) -> tuple[tuple[float, ...], float]:
+    """For each of what is sent the best of some turns, and how long all took. The first rank times one and says how
+    many turns fill the time."""
+    begun = perf_counter()
+    wire.round_trip(*sent[0])
+    turns = max(1, min(most, round(window_s / len(sent) / (perf_counter() - begun))))
+    said = wire.torch.full((1,), turns, dtype=wire.torch.int64, device=wire.device)
+    heard = said.clone()
+    wire.round_trip(said, heard)
+    turns = turns if wire.is_first else int(heard)
     start = perf_counter()
     samples = []
-    for _ in range(SAMPLES):
+    for out, into in sent:
         best = float("inf")
         for _ in range(turns):
             begun = perf_counter()
-            turn()
+            wire.round_trip(out, into)
             best = min(best, perf_counter() - begun)
         samples.append(best)
     return tuple(samples), perf_counter() - start

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.core.health.verification.conclude import conclude
 from trainmaster.core.health.verification.level import Limits, level_of
-from trainmaster.core.health.verification.outcome import Outcome
+from trainmaster.core.health.verification.outcome import Outcome, Result
 from trainmaster.core.health.verification.pairing import follow_up, matchings, ring
 from trainmaster.core.health.verification.pairwise import Judgement, Measured, judge
 
@@ -339,3 +340,36 @@ def test_the_level_stays_where_it_is_until_half_are_bad() -> None:
     mean = sum(costs) / 8
     deviation = (sum((each - mean) ** 2 for each in costs) / 8) ** 0.5
     assert (100.0 - mean) / deviation < 3.0
+
+
+NOTHING_WRONG = Result(task="group", part="collective", unit="group", outcome=Outcome.PASS, sentence="right")
+
+
+def test_ranks_of_one_host_are_that_host() -> None:
+    """1. Four hosts with two ranks each, joined rail by rail; both ranks of h2 are slow. 2. The host is named, by its
+    name, and nobody else fails."""
+    units = [f"h{host} rank {rank}" for rank in (0, 1) for host in (1, 2, 3, 4)]
+    host_of = {unit: unit.split()[0] for unit in units}
+    measured = [
+        each.but(hosts=(units[int(each.hosts[0][1:]) - 1], units[int(each.hosts[1][1:]) - 1]))
+        for each in measure(8, {2: 4.0, 6: 4.0})
+    ]
+    bandwidth = judge("bandwidth", units, measured, Limits(), switches=host_of)
+    latency = bandwidth.but(kind="latency", cause="none", outcome=Outcome.PASS, named=(), common=(), shared_by=())
+    found = conclude(host_of, bandwidth, latency, NOTHING_WRONG, 1.0)
+    assert (found.slow, found.outcome) == (("h2",), Outcome.FAIL)
+    assert {host: outcome.value for host, outcome in found.hosts.items()} == {
+        "h1": "pass", "h2": "fail", "h3": "pass", "h4": "pass"
+    }  # fmt: skip
+
+
+def test_one_rank_of_a_host_is_enough() -> None:
+    host_of = {f"h{number} rank 0": f"h{number}" for number in range(1, 9)}
+    measured = [each.but(hosts=(f"{each.hosts[0]} rank 0", f"{each.hosts[1]} rank 0")) for each in measure(8, {5: 9.0})]
+    bandwidth = judge("bandwidth", list(host_of), measured, Limits())
+    clean = judge("latency", list(host_of), [each.but(costs=(1e-4,) * 3) for each in measured], Limits())
+    found = conclude(host_of, bandwidth, clean, NOTHING_WRONG, 1.0)
+    assert (found.slow, found.outcome) == (("h5",), Outcome.FAIL)
+    none = conclude(host_of, clean.but(kind="bandwidth"), clean, NOTHING_WRONG, 1.0)
+    assert (none.slow, none.outcome) == ((), Outcome.PASS)
+    assert none.sentence == "8 hosts alike in bandwidth and latency; the collective is right"

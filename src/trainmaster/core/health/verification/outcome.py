@@ -115,6 +115,7 @@ INVALID_LEAD: Final = "could not be judged"
 
 _NOT_RUN_WORDS: Final = (
     "out of memory",
+    "memoryerror",
     "cannot allocate memory",
     "can't allocate memory",
     "not enough memory",

@@ -239,7 +239,8 @@ def _nothing(
             f"{one} - {other} is {faster:.1f} times as fast as usual: either these two are nearer to each other, or all"
             " others are slow",
         )
-    return verdict.but(sentence=f"{level.count} hosts alike, within {100.0 * level.spread:.0f} %")
+    worst = level.ratio(max(sight.cost.values()))
+    return verdict.but(sentence=f"{level.count} hosts alike; the slowest pair takes {worst:.2f} times as long as usual")
 
 
 def _behind_expectation(sight: Sight, limits: Limits, expected_cost: float | None) -> str:
