@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.fakes import nvml
 from tests.fakes.agent_server import FakeServer
-from tests.integration.agent_host import AgentHost, eventually
+from tests.fakes.nvml import SLOTS, Gpus
+from tests.integration.agent_host import HOST, AgentHost, eventually
 
-from trainmaster.core.health.events import HealthReported
+from trainmaster.core.base.ids import OperationId
+from trainmaster.core.base.time import seconds
+from trainmaster.core.effects import RunSteps, StepCommand
+from trainmaster.core.health.events import HealthReported, PartsSeen
 from trainmaster.core.health.words import Remedy, Verdict
 
 pytestmark = pytest.mark.real
@@ -83,3 +88,45 @@ def test_rotation_and_truncation_lose_nothing(host: AgentHost, server: FakeServe
     host.start_agent()
     server.wait(lambda: {"gpu 0000:03:00", "gpu 0000:04:00"} <= set(units(server)))
     assert len(units(server)) == len(set(units(server)))
+
+
+def test_probes_report_at_once_and_after_each_operation(
+    tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. An agent starts on a host where a GPU waits for a reset: it is reported by slot, and the parts with their
+    serial numbers. 2. An operation resets it: the agent looks again at once, and it is gone. 3. Another agent tells
+    nothing again."""
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    gpus = Gpus(tmp_path / "root", tmp_path / "play")
+    gpus.say(f"{SLOTS[3]} remap 0 1 1 0")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.library(tmp_path).parent))
+    monkeypatch.setenv("NVML_PLAY", str(gpus.path))
+    host = AgentHost(tmp_path, server)
+    host.flags = ("--kernel-log", "none", "--probes", "nvml,parts", "--probe-root", str(gpus.root))
+    host.start_agent()
+    try:
+        server.wait(lambda: server.of(PartsSeen))
+        server.wait(lambda: f"gpu {SLOTS[3]}" in units(server))
+        assert [part.serial for part in server.of(PartsSeen)[0].parts] == [f"GPU-{number}" for number in range(8)]
+        well = gpus.path.read_text().replace("remap 0 1 1 0", "remap 0 0 0 0")
+        operate(host, well, gpus.path)
+        server.wait(lambda: [each for event in server.of(HealthReported) for each in event.gone])
+        host.kill_agent()
+        host.start_agent()
+        operate(host, f"{SLOTS[5]} action 2\n{well}", gpus.path)
+        server.wait(lambda: f"gpu {SLOTS[5]}" in units(server))
+        assert units(server) == [f"gpu {SLOTS[3]}", f"gpu {SLOTS[5]}"]
+        assert len({event.at for event in server.of(PartsSeen)}) == 1
+    finally:
+        host.close()
+
+
+def operate(host: AgentHost, text: str, path: Path) -> None:
+    """An operation of one step, which writes a file."""
+    step = StepCommand(
+        name="write", command=("sh", "-c", 'printf %s "$0" > "$1"', text, str(path)), deadline=seconds(20)
+    )
+    effect = RunSteps(
+        id=host.next_id(), host=HOST, operation=OperationId("op-1"), leg="apply", steps=(step,), observe=None
+    )
+    assert host.server.do(effect).outcome == "done"

@@ -34,7 +34,7 @@ CHUNK: Final = 2_000
 _CHUNK_BYTES: Final = 262_144
 FOLLOW_EVERY_S: Final = 0.1
 """How late a line of a file is seen at most; a look is one `stat`."""
-_YOUNG_S: Final = 600.0
+_YOUNG_US: Final = 600_000_000
 """So long after its boot, a host without a place has just been booted from a fresh disk."""
 _AGAIN_BYTES: Final = 4 * 1024 * 1024
 """As much of a file is read again at most."""
@@ -118,7 +118,7 @@ class KmsgSource:
     def open(self, place: Place | None) -> None:
         self.open_from_start()
         if place is None or place.source != self._path:
-            if time.monotonic() > _YOUNG_S:
+            if up_us() > _YOUNG_US:
                 self._pass_over()
             return
         if place.kernel_boot != self._kernel:
@@ -136,11 +136,15 @@ class KmsgSource:
         while (record := self._record()) is not None:
             self._began = self._next = record.sequence + 1
 
+    def _read(self) -> bytes:
+        """One record. Raises `BlockingIOError` if there is none, `BrokenPipeError` if some were overwritten."""
+        return os.read(self._file, _RECORD_BYTES)
+
     def _record(self) -> kmsg.Record | None:
         """The next record; None if there is none now. What was overwritten is passed over: numbers tell of it."""
         while True:
             try:
-                record = kmsg.parse(os.read(self._file, _RECORD_BYTES))
+                record = kmsg.parse(self._read())
             except BlockingIOError:
                 return None
             except BrokenPipeError:

@@ -52,6 +52,10 @@ class Teller:
         self._keep(self._told.but(probes={**self._told.probes, probe: known}))
 
     def parts(self, chassis: str, parts: Sequence[Part]) -> None:
+        """All parts that are here. One that can't tell its serial number now (a lost GPU) is the one that was told of
+        its slot in this boot: nothing is swapped in a host that runs."""
+        before = {part.slot: part for part in self._told.parts}
+        parts = [before[part.slot] if not part.serial and part.slot in before else part for part in parts]
         if (self._told.chassis, self._told.parts) == (chassis, tuple(parts)):
             return
         self._add(PartsSeen(at=now(), host=self.host, boot=self._boot, chassis=chassis, parts=tuple(parts)))
