@@ -2,8 +2,8 @@
 
 Features of a window (28 days), after Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research
 Clusters" (HPCA 2025), and one of our own (`unit_repeats`: cases of the worst slot). Each has a limit and a weight, as
-data. The score is the sum of weight times value over limit, each feature capped, so that no single count, however high,
-condemns a host by itself, and several that agree do.
+data. The score is the sum of weights, each times how far the value is on the way from the peers' mean to the limit,
+and capped, so that no single count, however high, condemns a host by itself, and several that agree do.
 
 *Peers.* A bad week of the whole fleet, or of a pod, makes no lemons: the limit of a feature rises to what chance alone
 would give some host of so many, if all failed at the mean rate of the fleet, or of the host's pod. The means leave out
@@ -18,12 +18,12 @@ ticket: who is repaired three times a month is a lemon for that.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trainmaster.core.base.ids import HostId, PodId
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.base.time import DAY, HOUR, Duration, Instant
+from trainmaster.core.base.time import DAY, HOUR, MINUTE, Duration, Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.conduct import FeatureLimit, OffenderLimits
 from trainmaster.core.health.finding import Finding
@@ -44,6 +44,9 @@ EARLY_FACTOR: Final = 3.0
 """How much more often new hosts fail, where there are too few of them to tell."""
 APART: Final = Duration(6 * HOUR)
 """Absences that are closer are one."""
+BEFORE: Final = Duration(10 * MINUTE)
+AFTER: Final = Duration(5 * MINUTE)
+"""A verdict that is so near to the end of a job explains it; the span of the paper."""
 RUNS: Final = 5
 """Jobs that a host must have run alone before a rate means anything."""
 
@@ -116,7 +119,7 @@ def survey(history: History, subjects: Sequence[Subject], now: Instant, limits: 
     if not judged:
         return ()
     table = _Table(history, judged, now, limits)
-    found = [table.suspect(one) for one in judged if history.incidents.get(one.host)]
+    found = [table.suspect(one) for one in judged if table.may_be_near(one)]
     near = [each for each in found if each.score >= NEAR * limits.lemon_score]
     return tuple(sorted(near, key=lambda each: (-each.score, each.host)))
 
@@ -140,14 +143,25 @@ class _Table:
         names = [each.feature for each in limits.lemon_features]
         self._count = len(every)
         self._sizes = {name: len(its) for name, its in groups.items()}
+        told = {group: [values for host in its if (values := self._values[host])] for group, its in groups.items()}
         self._means = {
-            (group, name): _trimmed_mean([self._values[host].get(name, 0.0) for host in its])
+            (group, name): _trimmed_mean([values.get(name, 0.0) for values in told[group]], len(its))
             for group, its in groups.items()
             for name in names
             if its
         }
-        self._medians = {name: _median([self._values[host].get(name, 0.0) for host in every]) for name in names}
+        self._medians = {name: _median([values.get(name, 0.0) for values in told[""]], len(every)) for name in names}
         self._bounds: dict[float, int] = {}
+
+    def may_be_near(self, one: Subject) -> bool:
+        """Without asking what is usual, which can only take points away: most hosts are far from every limit."""
+        values, most = self._values[one.host], 0.0
+        if not values:
+            return False
+        for feature in self._limits.lemon_features:
+            value = values.get(feature.feature, 0.0)
+            most += feature.weight * (CAP if value >= feature.limit else value / feature.limit)
+        return most >= NEAR * self._limits.lemon_score
 
     def suspect(self, one: Subject) -> Suspect:
         values, is_new = self._values[one.host], one.host in self._new
@@ -156,8 +170,11 @@ class _Table:
             value = values.get(feature.feature, 0.0)
             if value <= 0:
                 continue
-            limit = max(feature.limit, self._usual(one, feature, is_new))
-            points = feature.weight * min(value / limit, CAP)
+            mean, bound = self._usual(one, feature, is_new)
+            limit = max(feature.limit, bound)
+            points = feature.weight * min((value - mean) / (limit - mean), CAP)
+            if points <= 0:
+                continue
             measures.append(
                 Measure(
                     feature=feature.feature, value=round(value, 4), limit=round(limit, 4),
@@ -174,8 +191,8 @@ class _Table:
             measures=tuple(measures),
         )
 
-    def _usual(self, one: Subject, feature: FeatureLimit, is_new: bool) -> float:
-        """What chance gives the worst of so many hosts that fail at the mean rate."""
+    def _usual(self, one: Subject, feature: FeatureLimit, is_new: bool) -> tuple[float, float]:
+        """The mean among peers, and what chance gives the worst of so many hosts that fail at that rate."""
         name, pod = feature.feature, f"pod {one.pod}"
         mean = self._means["", name]
         if self._sizes[pod] >= PEERS:
@@ -184,8 +201,8 @@ class _Table:
             mean = max(mean, self._means["new", name] if self._sizes["new"] >= PEERS else EARLY_FACTOR * mean)
         if name == "single_node_node_failure_rate":
             runs = self._values[one.host]["runs"]
-            return self._bound(mean * runs) / runs
-        return self._bound(mean)
+            return mean, self._bound(mean * runs) / runs
+        return mean, self._bound(mean)
 
     def _bound(self, mean: float) -> int:
         key = round(mean, 6)
@@ -213,33 +230,37 @@ def features(history: History, host: HostId, now: Instant, window: Duration) -> 
     """The values of a host; what is not there is 0. `runs`: jobs that it ran by itself."""
     start = Instant(now - window)
     its = [each for each in history.incidents.get(host, ()) if start <= each.at <= now and each.rule != LEMON]
+    if not its:
+        return {}
     repaired = history.repaired.get(host, start)
-    fresh = [each for each in its if each.at >= repaired]
+    kinds: dict[str, list[Incident]] = {}
+    for each in its:
+        kinds.setdefault(each.kind, []).append(each)
+    fresh = {kind: [each for each in some if each.at >= repaired] for kind, some in kinds.items()}
+    verdicts = fresh.get("verdict", [])
+    times = [each.at for each in verdicts if each.offence]
+    failed = fresh.get("job-failed", [])
     values: dict[str, float] = {
-        "tickets": _count(its, lambda each: each.kind == "ticket"),
+        "tickets": len(kinds.get("ticket", ())),
         "out_count": _outs(its),
-        "excl_jobid_count": len({each.job for each in fresh if each.kind == "excluded"}),
-        "xid_cnt": len({each.rule for each in fresh if each.kind == "verdict" and _is_xid(each.rule)}),
-        "multi_node_node_fails": _count(
-            fresh, lambda each: each.kind == "job-failed" and each.offence and each.nodes > 1
-        ),
-        "single_node_node_fails": len({each.job for each in fresh if each.kind == "job-failed" and each.nodes == 1}),
-        "unit_repeats": _repeats(fresh),
+        "excl_jobid_count": len({each.job for each in fresh.get("excluded", ())}),
+        "xid_cnt": len({each.rule for each in verdicts if each.rule.startswith(("xid-", "sxid-"))}),
+        "multi_node_node_fails": sum(each.nodes > 1 and _blames(each, times) for each in failed),
+        "single_node_node_fails": len({each.job for each in failed if each.nodes == 1}),
+        "unit_repeats": _repeats(verdicts),
     }
-    first_day, last_day = max(start, repaired) // DAY, now // DAY
-    runs = sum(count for day, count in history.alone.get(host, ()) if first_day <= day <= last_day)
-    if runs >= RUNS:
-        values["runs"] = runs
-        values["single_node_node_failure_rate"] = min(1.0, values["single_node_node_fails"] / runs)
+    if values["single_node_node_fails"]:
+        first_day, last_day = max(start, repaired) // DAY, now // DAY
+        runs = sum(count for day, count in history.alone.get(host, ()) if first_day <= day <= last_day)
+        if runs >= RUNS:
+            values["runs"] = runs
+            values["single_node_node_failure_rate"] = min(1.0, values["single_node_node_fails"] / runs)
     return values
 
 
-def _count(its: Sequence[Incident], fits: Callable[[Incident], bool]) -> int:
-    return sum(fits(each) for each in its)
-
-
-def _is_xid(rule: str) -> bool:
-    return rule.startswith(("xid-", "sxid-"))
+def _blames(failed: Incident, verdicts: Sequence[Instant]) -> bool:
+    """The host killed the job: it was lost, or a verdict of its own came shortly before, or just after."""
+    return failed.offence or any(failed.at - BEFORE <= at <= failed.at + AFTER for at in verdicts)
 
 
 def _outs(its: Sequence[Incident]) -> int:
@@ -252,21 +273,25 @@ def _outs(its: Sequence[Incident]) -> int:
     return outs
 
 
-def _repeats(its: Sequence[Incident]) -> int:
+def _repeats(verdicts: Sequence[Incident]) -> int:
     """Cases of the slot that had the most."""
+    if len(verdicts) < 2:
+        return sum(each.unit != "host" and each.offence for each in verdicts)
     counts: dict[str, int] = {}
-    for each in cases(its):
+    for each in cases(verdicts):
         if each.unit != "host":
             counts[each.unit] = counts.get(each.unit, 0) + 1
     return max(counts.values(), default=0)
 
 
-def _trimmed_mean(values: Sequence[float]) -> float:
-    """Without the largest ones."""
-    kept = sorted(values)[: max(1, len(values) - math.ceil(len(values) * TRIMMED))]
-    return sum(kept) / len(kept)
+def _trimmed_mean(values: Sequence[float], count: int) -> float:
+    """Without the largest ones. Of `count` values; those that are not given are 0."""
+    left_out = math.ceil(count * TRIMMED)
+    some = sorted(value for value in values if value)
+    return sum(some[: max(0, len(some) - left_out)]) / max(1, count - left_out)
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
+def _median(values: Sequence[float], count: int) -> float:
+    some = sorted(value for value in values if value)
+    place = len(some) - 1 - (count - 1 - count // 2)
+    return some[place] if place >= 0 else 0.0
