@@ -1,5 +1,7 @@
 """What is no fault of a host takes none out: faults of applications, healthy captures, decisions of people, noise."""
 
+import gzip
+import json
 import random
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ from tests.health.mutate import NOISE
 from trainmaster.core.base.value import encode
 from trainmaster.core.health.read import read
 from trainmaster.core.health.words import Verdict
+from trainmaster.live.health.files import content
 
 CASES = Path(__file__).parent / "cases"
 XID = "NVRM: Xid (PCI:0000:5e:00): "
@@ -179,7 +182,7 @@ def test_damaged_captures_crash_nothing() -> None:
     """1. Captures with characters changed, cut off, or run together. 2. Each gets findings that can be sent."""
     chance = random.Random(7)
     texts = [path.read_text("utf-8") for path in sorted(CASES.iterdir())]
-    for _ in range(1500):
+    for _ in range(1000):
         letters = list(chance.choice(texts))
         for _ in range(chance.randrange(1, 40)):
             letters[chance.randrange(len(letters))] = chance.choice("\n\t ,:|<>{}[]()0123456789abcXYZ.\"'\\=\x1b\ufeff")
@@ -191,3 +194,75 @@ def test_registers_that_ran_together() -> None:
     """A line that lost a space: it is decoded as far as it can be, and is nothing worse than to be watched."""
     line = "[1.0] NVRM: Xid (PCI:0000:04:00): 145, RLW_CTRL Nonfatal XC0 i0 Link 00 (0x0000000310x80000000 0x00000000)"
     assert judged(line).verdict is Verdict.WATCH
+
+
+WORDS = st.sampled_from([
+    "node", "host", "gpu", "xid", "event", "time", "t_s", "day", "line", "field", "value", "ost", "target", "pod",
+    "reason", "label", "ce", "ue", "boot_time", "path", "ecc_uncorrected_volatile", "cuda_context", "case", "index",
+    "xid_45_count", "write", "port", "",
+])  # fmt: skip
+CELLS = st.one_of(
+    st.sampled_from(["0", "1", "79", "ok", "", "N/A", "0000:1b:00", "isolate", "gpu-1", '"', "-1", "1e9"]),
+    st.text(max_size=12),
+)
+KEYS = st.sampled_from([
+    "items", "status", "conditions", "type", "metadata", "name", "capacity", "allocatable", "nvidia.com/gpu", "body",
+    "header", "children", "value", "DCGM Diagnostic", "DCGM GPU Diagnostic", "test_categories", "tests", "results",
+    "warnings", "test_summary", "ports", "expected", "at_least_ports", "smart_status", "passed", "critical_warning",
+    "Overall Health", "Link 0", "rejected", "succeeded", "pods", "dcgmi nvlink -s", "MESSAGE", "reboot_ordered",
+    "device", "nvme_smart_health_information_log", "entity_id", "gpu_ids", "category", "kind", "state", "rate",
+])  # fmt: skip
+WORDS_OF_TOOLS = st.sampled_from(["Fail", "Pass", "Warn", "Healthy", "gpuId 0:", "U D X", "Active", "True"])
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), WORDS_OF_TOOLS)
+TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+                     max_leaves=24)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(WORDS, min_size=1, max_size=5), st.lists(st.lists(CELLS, max_size=6), max_size=6), st.sampled_from("\t,")
+)
+def test_tables_of_anything_crash_nothing(names: list[str], rows: list[list[str]], mark: str) -> None:
+    """1. A header of words that readers look for, with rows of any width and content. 2. Findings that can be sent."""
+    text = "\n".join(mark.join(cells) for cells in [names, *rows])
+    assert encode(read("file", text, index()))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.dictionaries(KEYS, TREES, min_size=1, max_size=5))
+def test_documents_of_anything_crash_nothing(document: dict[str, object]) -> None:
+    """1. JSON with the keys that readers look for, in any place and with any value. 2. Findings that can be sent."""
+    assert encode(read("file", json.dumps(document), index()))
+    assert encode(read("file", json.dumps(document, indent=1), index()))
+
+
+TAGS = st.sampled_from(["gpu", "ecc_errors", "volatile", "dram_uncorrectable", "remapped_rows", "pending", "fabric",
+                        "state", "gpu_recovery_action", "process_info", "pid", "a"])  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(TAGS, st.sampled_from(["open", "close", "whole", "single"]), CELLS), max_size=30))
+def test_markup_of_anything_crashes_nothing(parts: list[tuple[str, str, str]]) -> None:
+    """1. Tags that are looked for, in any order, closed or not. 2. Findings that can be sent."""
+    form = {"open": "<{0}>{1}", "close": "</{0}>{1}", "whole": "<{0}>{1}</{0}>", "single": '<{0} id="{1}"/>'}
+    text = "".join(form[how].format(tag, value) for tag, how, value in parts)
+    assert encode(read("file", f"<nvidia_smi_log>{text}", index()))
+
+
+def test_lines_of_windows_and_zeros_change_nothing() -> None:
+    """1. A log with line breaks of two characters, and zeros in between. 2. The same unit, with the same answer."""
+    line = "[1.0] NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus."
+    for text in (f"{line}\r\n" * 3, f"\ufeff{line}\n", f"{line}" + " " * 10_000 + "\n", f"{line}\n" + "x" * 300_000):
+        first = judged(text).findings[0]
+        assert (first.unit, str(first.answer)) == ("gpu 0000:1b:00", "bad, reboot")
+
+
+def test_a_bomb_is_unpacked_no_further_than_allowed(tmp_path: Path) -> None:
+    """1. A small file that unpacks to 40 MB. 2. So much of it is read as is allowed, and the rest is said."""
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        for _ in range(40):
+            file.write(b"x" * 1_000_000)
+    text, notes = content(str(bomb), limit=2_000_000)
+    assert len(text) == 2_000_000
+    assert "was not read" in notes[0].summary

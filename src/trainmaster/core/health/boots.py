@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from trainmaster.core.health.capture import Block, Row, table
+from trainmaster.core.health.capture import Block, Row, columns, table
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.stamp import days_of
 from trainmaster.core.health.words import OK, REBOOT, SKIPPED, SUSPECT
@@ -26,13 +26,13 @@ def read(block: Block, ordered: str) -> list[Finding] | None:
     if "reboot_ordered" in block.text and block.text.lstrip().startswith("{"):
         words = "an order to reboot tells nothing by itself"
         return [block.found("host", SKIPPED, "reboot-order", words, next=("when each host was booted: uptime -s",))]
-    found = table(block)
-    if found is None:
-        return None
-    names = {name.lower(): name for name in found[0]}
+    names = {name.lower(): name for name in columns(block)[0]}
     host = next((names[name] for name in _HOSTS if name in names), "")
     boot = next((names[name] for name in _COLUMNS if name in names), "")
-    booted = [(row, cells[host], at) for row, cells in found[1] if host and boot and (at := _minutes(cells[boot]))]
+    found = table(block) if host and boot else None
+    if found is None:
+        return None
+    booted = [(row, cells[host], at) for row, cells in found[1] if (at := _minutes(cells[boot]))]
     return list(_judged(block, booted, _minutes(ordered))) or None
 
 

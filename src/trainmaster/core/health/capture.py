@@ -113,15 +113,22 @@ def is_table(head: str) -> bool:
     return all(re.fullmatch(r"[A-Za-z][\w .-]{0,40}", word) for word in words) and len(line) < 200
 
 
+def columns(block: Block) -> tuple[list[str], str]:
+    """The names of the columns of a block that is a table, and what stands between them; nothing: it is none."""
+    if not is_table(block.text):
+        return [], ""
+    first = block.text.split("\n", 1)[0].rstrip("\r")
+    mark = "\t" if "\t" in first else ","
+    return [name.strip() for name in first.split(mark)], mark
+
+
 def table(block: Block) -> tuple[list[str], list[tuple[Row, dict[str, str]]]] | None:
     """Header and rows of a block that is a table; rows of another width are left out. None: it is none."""
-    if not is_table(block.text):
+    names, mark = columns(block)
+    if not names:
         return None
-    lines = block.rows()
-    mark = "\t" if "\t" in lines[0].text else ","
-    names = [name.strip() for name in lines[0].text.split(mark)]
     rows = []
-    for row in lines[1:]:
+    for row in block.rows()[1:]:
         cells = [cell.strip().strip('"') for cell in row.text.split(mark)]
         if len(cells) < len(names) and mark == "\t" and len(cells) >= 2:
             cells += [""] * (len(names) - len(cells))

@@ -13,11 +13,14 @@ from trainmaster.core.health.policy import Index
 from trainmaster.core.health.words import OK, SUSPECT, WATCH
 
 _CLIENT: Final = re.compile(r"([A-Za-z][\w.-]*): (FULL|EVICTED|RECONN(?:ECTING)?|DISCONN(?:ECTED)?|CONNECTING|IDLE)")
+_ANY: Final = re.compile(r": (?:FULL|EVICTED|RECONN|DISCONN|CONNECTING|IDLE)")
 _FINE: Final = frozenset({"FULL", "IDLE"})
 
 
 def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a list of clients; None: it is none."""
+    if not _ANY.search(block.text):
+        return None
     rows = [(row, found) for row in block.rows() if (found := _CLIENT.fullmatch(row.text.strip()))]
     if not rows:
         return None

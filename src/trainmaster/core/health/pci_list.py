@@ -15,8 +15,10 @@ _DEVICE: Final = re.compile(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f
 
 def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a list of devices; None: it is none."""
+    if not re.search(r"\(rev [0-9a-f]{2}\)|LnkSta:", block.text):
+        return None
     devices = [(row, found) for row in block.rows() if (found := _DEVICE.match(row.text.strip()))]
-    if not devices or not re.search(r"\(rev [0-9a-f]{2}\)|LnkSta:", block.text):
+    if not devices:
         return None
     dead: dict[str, list[Row]] = {}
     for row, found in devices:

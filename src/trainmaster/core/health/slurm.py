@@ -123,6 +123,8 @@ def _gres(block: Block) -> list[Finding]:
 
 def _held_jobs(block: Block) -> list[Finding]:
     """Jobs that do not start by themselves any more, in the output of squeue."""
+    if "launch failed requeued held" not in block.text:
+        return []
     rows = [row for row in block.rows() if "launch failed requeued held" in row.text]
     if not rows:
         return []
@@ -197,6 +199,8 @@ def _sinfo(block: Block) -> Iterator[Finding]:
 
 def _reasons(block: Block) -> Iterator[Finding]:
     """Lines of `sinfo -R`."""
+    if not re.search(r"\s\d{4}-\d\d-\d\dT[\d:]{8}\s", block.text):
+        return
     for row in block.rows():
         found = _REASON.fullmatch(row.text.strip())
         if found is None or found["reason"] == "REASON":

@@ -17,7 +17,7 @@ from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding, worst
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.unit import gpu
-from trainmaster.core.health.words import REBOOT, RESET, RMA, SUSPECT, UNKNOWN, WATCH, Answer
+from trainmaster.core.health.words import CONFIG, REBOOT, RESET, RMA, SUSPECT, TRIAGE, UNKNOWN, WATCH, Answer
 from trainmaster.core.health.xid import action_answer, action_of
 
 _TAG: Final = re.compile(r"<(/?)([\w.-]+)([^<>]{0,200}?)(/?)>([^<]*)")
@@ -67,7 +67,16 @@ _RETIRED_COUNTS: Final = (
     "retirement/retired_count", "retired_pages.single_bit_ecc.count", "retired_pages.double_bit.count"
 )  # fmt: skip
 _REMAPPED: Final = ("remapped_row_unc", "remapped_rows/uncorrectable_error", "remapped_rows.uncorrectable")
-_RETIRED: Final = ("pending_retirement", "pending_blacklist", "pending_page_blacklist", "retired_pages.pending")
+_REPAIR: Final = ("channel_repair_pending", "tpc_repair_pending")
+_UNREPAIRABLE: Final = ("unrepairable_memory",)
+_NO_SPARE: Final = ("bank_remap_availability_histogram/none", "row_remapper_histogram_none")
+_RETIRED: Final = (
+    "retired_pages/pending",
+    "pending_retirement",
+    "pending_blacklist",
+    "pending_page_blacklist",
+    "retired_pages.pending",
+)
 _VOLATILE: Final = (
     "volatile/dram_uncorrectable", "volatile/sram_uncorrectable", "volatile/sram_uncorrectable_parity",
     "volatile/sram_uncorrectable_secded", "volatile/sram_uncorrectable_sec-ded", "volatile/double_bit/total",
@@ -151,6 +160,14 @@ def _claims(state: Gpu, index: Index) -> Iterator[tuple[Answer, str, list[Leaf]]
     retired = state.above(0, *_RETIRED_COUNTS)
     if sum(_number(leaf.value) for leaf in retired) >= index.limits.retired_pages:
         yield RMA, "so many pages are retired that the vendor takes the GPU back", retired
+    if leaves := state.is_on(*_UNREPAIRABLE):
+        yield RMA, "its memory cannot be repaired any more", leaves
+    if leaves := state.is_on(*_REPAIR):
+        yield RESET, "a repair of the GPU waits for a reset", leaves
+    if leaves := state.above(0, *_NO_SPARE):
+        yield WATCH, "banks of its memory have no spare rows left", leaves
+    yield from _fabric(state)
+    yield from _pending_modes(state)
     if leaves := state.above(0, *_REMAPPED):
         yield WATCH, "rows were remapped after uncorrected errors and hold; more of them would tell", leaves
     if leaves := state.is_on(*_SLOW):
@@ -163,6 +180,35 @@ def _claims(state: Gpu, index: Index) -> Iterator[tuple[Answer, str, list[Leaf]]
     )
     if width and most and 0 < _number(width[0].value) < _number(most[0].value):
         yield SUSPECT, f"the PCIe link is {width[0].value} wide instead of {most[0].value}", [width[0]]
+
+
+def _fabric(state: Gpu) -> Iterator[tuple[Answer, str, list[Leaf]]]:
+    """Whether the GPU has joined its NVLink domain, and how it is in it. Where there is none, the fields say so."""
+    for leaf in state.known("fabric/state"):
+        if leaf.value.lower() in ("in progress", "not started"):
+            yield SUSPECT, f"it has not joined its NVLink domain yet ({leaf.value})", [leaf]
+    for leaf in state.known("fabric/status"):
+        if leaf.value.lower() != "success":
+            yield TRIAGE, f"it could not join its NVLink domain: {leaf.value}", [leaf]
+    for leaf in state.known("fabric/health/summary"):
+        if leaf.value.lower() != "healthy":
+            answer = TRIAGE if leaf.value.lower() == "unhealthy" else SUSPECT
+            yield answer, f"its place in the NVLink domain is {leaf.value.lower()}", [leaf]
+    for leaf in state.known("fabric/health/bandwidth"):
+        if leaf.value.lower() == "degraded":
+            yield SUSPECT, "its bandwidth in the NVLink domain is degraded", [leaf]
+
+
+def _pending_modes(state: Gpu) -> Iterator[tuple[Answer, str, list[Leaf]]]:
+    """Modes that somebody has set and that wait for a reset."""
+    for mode, name in (("ecc_mode", "ECC"), ("mig_mode", "MIG")):
+        now, then = (
+            state.known(f"{mode}/current", f"current_{mode[:3]}"),
+            state.known(f"{mode}/pending", f"pending_{mode[:3]}"),
+        )
+        if now and then and now[0].value.lower() != then[0].value.lower():
+            words = f"the {name} mode is {now[0].value.lower()} and will be {then[0].value.lower()} after a reset"
+            yield CONFIG, words, [now[0], then[0]]
 
 
 def _number(text: str) -> int:

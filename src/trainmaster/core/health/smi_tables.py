@@ -30,7 +30,7 @@ def read(block: Block, index: Index) -> list[Finding] | None:
         return list(_table(block)) or None
     if re.search(r"^\s*GPU0\s+GPU1\b.*(?:Affinity|NIC\d)", text, re.MULTILINE):
         return [_matrix(block)]
-    rows = [row for row in block.rows() if row.text.strip()]
+    rows = [row for row in block.rows() if row.text.strip()] if "(UUID: GPU-" in text else []
     if rows and all(_LISTED.fullmatch(row.text) or row.text.lstrip().startswith("MIG ") for row in rows[:64]):
         count = sum(_LISTED.fullmatch(row.text) is not None for row in rows)
         next_ = ("how many GPUs this host should have: a list cannot miss what it does not know", *_NEXT)

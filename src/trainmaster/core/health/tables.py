@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
-from trainmaster.core.health.capture import Block, Row, table
+from trainmaster.core.health.capture import Block, Row, columns, table
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.fold import Folder, Line, Signal
 from trainmaster.core.health.history import history, told
@@ -31,18 +31,14 @@ _CODE: Final = re.compile(r"xid[ _-]?(\d{1,3})(?:\+(\d{1,3}))?", re.IGNORECASE)
 
 def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a table; None: it is no table, or one whose columns say nothing."""
-    found = table(block)
+    names = [name.lower() for name in columns(block)[0]]
+    reader = next((reader for wanted, reader in _READERS if wanted <= set(names)), None)
+    counted = next((name for name in names if re.fullmatch(r"xid_?\d+_count", name)), "") if "node" in names else ""
+    found = table(block) if reader is not None or counted else None
     if found is None:
         return None
-    names, rows = {name.lower() for name in found[0]}, found[1]
-    rows = [(row, {name.lower(): value for name, value in cells.items()}) for row, cells in rows]
-    for wanted, reader in _READERS:
-        if wanted <= names:
-            return reader(block, rows, index)
-    counted = [name for name in names if re.fullmatch(r"xid_?\d+_count", name)]
-    if "node" in names and counted:
-        return _counts(block, rows, counted[0], index)
-    return None
+    rows = [(row, {name.lower(): value for name, value in cells.items()}) for row, cells in found[1]]
+    return reader(block, rows, index) if reader is not None else _counts(block, rows, counted, index)
 
 
 def _lines(block: Block, rows: Cells, index: Index) -> list[Finding]:
@@ -244,8 +240,11 @@ def _rejections(block: Block, rows: Cells, index: Index) -> list[Finding]:
 def _probes(block: Block, rows: Cells, index: Index) -> list[Finding]:
     """Hosts that tried targets of a file system: all hosts or a whole target failing is the file system; a host that
     fails alone is itself."""
-    (result,) = [name for name in rows[0][1] if name not in ("node", "ost", "target", "mount", "time")][:1] or ["node"]
-    target = next((name for name in ("ost", "target", "mount") if name in rows[0][1]), "")
+    columns = list(rows[0][1]) if rows else []
+    result = next((name for name in columns if name not in ("node", "ost", "target", "mount", "time")), "")
+    target = next((name for name in ("ost", "target", "mount") if name in columns), "")
+    if not result or not target:
+        return []
     tried: dict[str, list[tuple[Row, str, bool]]] = {}
     for row, cells in rows:
         failed = cells[result].lower() not in ("ok", "pass", "passed", "success", "0")
