@@ -22,6 +22,7 @@ PARTS: Final[dict[str, str]] = {
     "loopback": "trainmaster.live.agent.probes.loopback",
     "python": "trainmaster.live.agent.probes.python",
     "jobs-dir": "trainmaster.live.agent.probes.jobs_dir",
+    "parts": "trainmaster.live.agent.health.verified",
 }
 """Modules by the name of the part."""
 

@@ -5,9 +5,11 @@ It all ends within the time that the caller gives: Slurm kills a health check af
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from trainmaster.core.base.ids import BootId
@@ -19,17 +21,22 @@ from trainmaster.core.health.part import PartKind
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.probe.leaves import claim
 from trainmaster.core.health.stream import LogStream
+from trainmaster.core.health.verification.deadline import deadline_s
+from trainmaster.core.health.verification.outcome import answer_of
 from trainmaster.core.health.words import OK, UNKNOWN, Answer, Remedy, Verdict
 from trainmaster.live.agent.health.judge import Judge
 from trainmaster.live.agent.health.log_source import KmsgSource, up_us
 from trainmaster.live.agent.health.probes import PROBES
 from trainmaster.live.agent.health.round import Rounds, Seen, Unread
+from trainmaster.live.verification import child
 from trainmaster.ports.errors import UserError
 
 KERNEL_LOG: Final = "kernel-log"
+QUICK: Final = "quick"
 CHECKS: Final[dict[str, str]] = {
     KERNEL_LOG: "the kernel's log: the last hour of this boot",
     **{name: probe.what for name, probe in PROBES.items()},
+    QUICK: "the quick task of verification; only if it is named",
 }
 WINDOW: Final = HOUR
 _RESERVE_S: Final = 1.5
@@ -94,14 +101,21 @@ def chosen_checks(names: Sequence[str]) -> tuple[str, ...]:
             near = get_close_matches(name, CHECKS, 1)
             fix = f"did you mean {near[0]}?" if near else "trainmaster health run --list"
             raise UserError(f"there is no check {name!r}", f"there are {', '.join(CHECKS)}", fix)
-    return tuple(name for name in CHECKS if name in names or not names)
+    return tuple(name for name in CHECKS if name in names or (not names and name != QUICK))
 
 
 def check(
-    checks: Sequence[str], index: Index, root: Path, kernel_log: str, expected: Mapping[PartKind, int], timeout_s: float
+    checks: Sequence[str],
+    index: Index,
+    root: Path,
+    kernel_log: str,
+    expected: Mapping[PartKind, int],
+    timeout_s: float,
+    memory: Path | None = None,
 ) -> Checked:
-    """Looks once."""
-    judge = Judge(index, None, expected)
+    """Looks once. `memory`: the file of what was seen on this host before."""
+    end_s = monotonic() + timeout_s
+    judge = Judge(index, memory, expected)
     probes = [name for name in checks if name in PROBES]
     seen = asyncio.run(_looked(Rounds(root, deadline_s=max(1.0, timeout_s / 2)), probes, timeout_s - _RESERVE_S))
     findings: list[tuple[str, Finding]] = []
@@ -112,6 +126,10 @@ def check(
         findings += [(KERNEL_LOG, finding) for finding in logged]
         skipped |= {KERNEL_LOG: why} if why else {}
         unread |= {KERNEL_LOG for finding in logged if finding.rule == "kernel-log-unreadable"}
+    if QUICK in checks:
+        verified = _verified(max(1.0, end_s - monotonic() - _RESERVE_S))
+        findings.append((QUICK, verified))
+        unread |= {QUICK} if verified.verdict is Verdict.UNKNOWN else set()
     for name, its in seen.items():
         if its.skipped and not its.texts and not its.unread:
             skipped[name] = its.skipped
@@ -133,6 +151,15 @@ async def _looked(rounds: Rounds, probes: Sequence[str], timeout_s: float) -> di
             seen[name] = rounds.seen(name)
             seen[name].unread.setdefault("", Unread("deadline", f"not within {timeout_s:g} s for the whole run", None))
     return {name: seen[name] for name in probes}
+
+
+def _verified(timeout_s: float) -> Finding:
+    """The quick task, as a finding."""
+    with tempfile.TemporaryDirectory(prefix="trainmaster-verify-") as scratch:
+        ask = child.Ask(host_dir=scratch, memory_dir="/dev/shm", jobs_dir=scratch)
+        report = child.run(QUICK, ask, min(timeout_s, deadline_s(QUICK, 0, 0.0)))
+    evidence = [f"{each.part} {each.unit}: {each.outcome}: {each.sentence}" for each in report.results]
+    return claim("host", answer_of(report.outcome), "verification-quick", report.sentence, evidence)
 
 
 def _log(path: str, index: Index) -> tuple[list[Finding], str]:
