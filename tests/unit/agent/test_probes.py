@@ -176,6 +176,15 @@ def test_heat_and_throttling(root: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_clock_that_is_held_down(root: Path) -> None:
+    """Two processors of three may run at a third of what they can: one finding, which names a few."""
+    for policy, limit in (("policy0", 1_000_000), ("policy1", 1_000_000), ("policy2", 3_000_000)):
+        tree.put(root, f"sys/devices/system/cpu/cpufreq/{policy}/scaling_max_freq", str(limit))
+        tree.put(root, f"sys/devices/system/cpu/cpufreq/{policy}/cpuinfo_max_freq", "3000000")
+    finding = Host(root).look("heat")["cpu-capped"]
+    assert (str(finding.answer), "2 processors" in finding.summary) == ("watch, config", True)
+
+
 def test_layout(root: Path) -> None:
     """1. A second node without memory. 2. Then a GPU of no node is odd as well. 3. Processors that are off."""
     tree.put(root, "sys/devices/system/node/node1/cpulist", "64-127")

@@ -9,6 +9,7 @@ from trainmaster.core.health.words import CONFIG, SUSPECT, TRIAGE, WATCH
 
 UNSYNCED: Final = 5
 """The state TIME_ERROR of adjtimex."""
+CAPPED: Final = 0.75
 STEP_US: Final = 1_000_000
 """A clock that moves more against the monotonic one between two looks was set."""
 FAR_US: Final = 100_000
@@ -29,6 +30,19 @@ def heat(tree: Leaves) -> Iterator[Finding]:
             proof = [line(found.group(), value), line(f"{base}/{trip.group(1)}_temp", str(limit))]
             yield claim("host", TRIAGE if kind == "critical" else SUSPECT, f"heat-{name}", summary, proof,
                         ["fans and air; neighbours in the rack"])  # fmt: skip
+
+
+def capped(tree: Leaves) -> Iterator[Finding]:
+    """Processors whose clock is limited to much less than they can."""
+    proof = []
+    for found, value in below(tree, r"(devices/system/cpu/cpufreq/\w+)/scaling_max_freq"):
+        limit, most = number(value), number(tree.get(f"{found.group(1)}/cpuinfo_max_freq"))
+        if limit and most and limit < CAPPED * most:
+            proof += [line(found.group(), value), line(f"{found.group(1)}/cpuinfo_max_freq", str(most))]
+    if proof:
+        summary = f"the clock of {len(proof) // 2} processors is limited to less than {CAPPED:.0%} of what they can"
+        yield claim("host", CONFIG, "cpu-capped", summary, proof[:4], ["who set it: cpupower frequency-info"],
+                    offence=False)  # fmt: skip
 
 
 def clock(tree: Leaves, before: Leaves) -> Iterator[Finding]:

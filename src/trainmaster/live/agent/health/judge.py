@@ -101,7 +101,7 @@ class Judge:
 
     def _heat(self, seen: Seen, at_us: int) -> Iterable[Finding]:
         tree = leaves(seen.texts[""])
-        return [*host.heat(tree), *self._grown("heat", tree, at_us)]
+        return [*host.heat(tree), *host.capped(tree), *self._grown("heat", tree, at_us)]
 
     def _clock(self, seen: Seen, at_us: int) -> Iterable[Finding]:
         tree = leaves(seen.texts[""])

@@ -17,7 +17,7 @@ _THROTTLE = ("package_throttle_count",)
 
 def look(root: Path, item: str) -> str:
     base = root / "sys"
-    lines = [*_zones(base), *_packages(base)]
+    lines = [*_zones(base), *_packages(base), *_capped(base)]
     if not lines:
         raise Skipped("this host shows no temperatures")
     return "\n".join(lines)
@@ -30,6 +30,12 @@ def _zones(base: Path) -> Iterator[str]:
             trips = [name for name in names_in(base / directory) if name.startswith("trip_point_")]
             trips = [name for name in trips if name.endswith(("_temp", "_type"))]
             yield from leaves(base, directory, ("type", "temp", *trips))
+
+
+def _capped(base: Path) -> Iterator[str]:
+    """Processors that may not run as fast as they can: somebody, or the firmware, set a limit."""
+    for policy in names_in(base / "devices/system/cpu/cpufreq"):
+        yield from leaves(base, f"devices/system/cpu/cpufreq/{policy}", ("scaling_max_freq", "cpuinfo_max_freq"))
 
 
 def _packages(base: Path) -> Iterator[str]:
