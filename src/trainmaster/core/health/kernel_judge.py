@@ -78,7 +78,7 @@ def _again(draft: Draft, fold: Fold, folds: Sequence[Fold], row: Row, index: Ind
     for repeat in row.repeats:
         seen = _seen(fold, folds, repeat, index)
         if seen >= repeat.at_least and repeat.answer.rank > draft.answer.rank:
-            draft.answer = repeat.answer
+            draft.answer, draft.next = repeat.answer, repeat.next or draft.next
             draft.summary = f"{said}: {seen} incidents; {repeat.why}"
 
 

@@ -39,6 +39,8 @@ class Repeat(Value):
     within_us: int
     answer: Answer
     why: str
+    next: tuple[str, ...] = ()
+    """What to look at then, instead of what the row says."""
     same: str = ""
     """What must be the same besides the unit: `engine`, `link`, `region`, `boot`; empty: nothing more."""
 

@@ -249,6 +249,9 @@ def _nhc(block: Block) -> Iterator[Finding]:
         elif found := re.search(r"Marking\s+(\S+)\s+online and clearing note", row.text):
             lifted.setdefault(found.group(1), []).append(row)
     hung = [row for row in block.rows() if "unable to terminate hung" in row.text and "Marking" not in row.text]
+    for host, its in lifted.items():
+        if host not in held and host not in failed:
+            yield block.found(f"host {host}", OK, "nhc", "the check passes again", rows=its, host=host)
     for host in dict.fromkeys([*held, *failed]):
         rows = [*held.get(host, []), *failed.get(host, []), *lifted.get(host, []), *hung[:1]]
         rows.sort(key=lambda row: row.number)

@@ -137,6 +137,7 @@ def _common(table: Table) -> dict[str, object]:
                 same=each.choice("same", "", ("", "engine", "link", "region", "boot", "burst", "job")),
                 answer=_answer(each),
                 why=each.text("why"),
+                next=each.texts("next", ()),
             )
         )
         each.finish()
