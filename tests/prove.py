@@ -28,7 +28,10 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     "domain_cost": ({"TRAINMASTER_DOMAIN_SEEDS": "5"}, ["tests/twin/test_domain_cost.py"]),
     "group_check": ({"TRAINMASTER_GROUP_CHECKS": "20"}, ["tests/integration/test_verification_group.py"]),
     "deep_check": ({"TRAINMASTER_DEEP_CHECKS": "20"}, ["tests/integration/test_verification_deep.py", "-m", "not gpu"]),
-    "lemons": ({"TRAINMASTER_LEMON_SEEDS": "200"}, ["tests/twin/test_lemons.py"]),
+    "lemons": (
+        {"TRAINMASTER_LEMON_SEEDS": "200", "TRAINMASTER_SICK_SEEDS": "40"},
+        ["tests/twin/test_lemons.py", "tests/twin/test_sick.py"],
+    ),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],

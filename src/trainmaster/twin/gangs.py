@@ -187,7 +187,7 @@ class Gangs:
         gpus = len(gang.hosts or (1,)) * self.gpus
         self.lost_gpu_us[gang.cause] = self.lost_gpu_us.get(gang.cause, 0) + duration * gpus
 
-    def _stop(self, gang: Gang, cause: str, saved: bool) -> tuple[HostId, ...]:
+    def stop(self, gang: Gang, cause: str, saved: bool) -> tuple[HostId, ...]:
         """The ranks leave, with all they did (`saved`) or with what the last periodic checkpoint has."""
         hosts, now = gang.hosts, self.world.kernel.now
         if gang.timer is not None:
@@ -217,9 +217,9 @@ class Gangs:
         gang, epoch = told
         if not gang.trains or gang.epoch != epoch:
             return
-        hosts = self._stop(gang, "train" if self._leaves_for_train(gang) else "hand-over", saved=True)
+        hosts = self.stop(gang, "train" if self._leaves_for_train(gang) else "hand-over", saved=True)
         self._publish(gang, hosts)
-        self._exited(gang, hosts, "yielded")
+        self.exited(gang, hosts, "yielded")
 
     def _leaves_for_train(self, gang: Gang) -> bool:
         visits = self.world.engine.state.maintenance.visits.values()
@@ -227,13 +227,13 @@ class Gangs:
         return not by_train.isdisjoint(gang.hosts) if by_train else False
 
     def _finished(self, gang: Gang) -> None:
-        hosts = self._stop(gang, "finished", saved=True)
+        hosts = self.stop(gang, "finished", saved=True)
         del self.interruptions[gang.name]["finished"]
         self._publish(gang, hosts)
-        self._exited(gang, hosts, "finished")
-        self._ended(gang)
+        self.exited(gang, hosts, "finished")
+        self.ended(gang)
 
-    def _ended(self, gang: Gang) -> None:
+    def ended(self, gang: Gang) -> None:
         state = self.world.engine.state.jobs[gang.job].state
         assert state in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED), (gang.job, state)
         self.jobs_ended[state.value] = self.jobs_ended.get(state.value, 0) + 1
@@ -247,11 +247,11 @@ class Gangs:
         gang = self.by_job.get(job_of(allocation)) if allocation is not None else None
         if gang is None or host not in gang.hosts:
             return
-        hosts = self._stop(gang, "host-lost", saved=False)
+        hosts = self.stop(gang, "host-lost", saved=False)
         place = hosts.index(host)
-        self._exited(gang, hosts[:place] + hosts[place + 1 :], "failed")
+        self.exited(gang, hosts[:place] + hosts[place + 1 :], "failed")
         if self.world.engine.state.jobs[gang.job].state is JobState.FAILED:
-            self._ended(gang)
+            self.ended(gang)
 
     def _publish(self, gang: Gang, hosts: tuple[HostId, ...]) -> None:
         now = self.world.kernel.now
@@ -259,7 +259,7 @@ class Gangs:
             CheckpointPublished(at=now, host=hosts[0], attempt=gang.attempt, epoch=gang.epoch, step=gang.steps)
         )
 
-    def _exited(self, gang: Gang, hosts: tuple[HostId, ...], how: How) -> None:
+    def exited(self, gang: Gang, hosts: tuple[HostId, ...], how: How) -> None:
         now = self.world.kernel.now
         failure = Failure(at=now, exception="RuntimeError", message=ECHO) if how == "failed" else None
         phase = {"finished": Phase.FINISHED, "yielded": Phase.YIELDED}.get(how, Phase.TRAINING)

@@ -12,6 +12,7 @@ its faults come from one root cause in one place. Taken out as a lemon, a host s
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from trainmaster.core.base.ids import CaseId, HostId, JobId, PodId
@@ -106,10 +107,12 @@ class Breakage(NamedTuple):
 class Host:
     """One host of the light world."""
 
-    __slots__ = ("calendar", "factor", "id", "in_service", "job", "pod", "removed_at", "removed_by", "root")
+    __slots__ = ("born", "calendar", "factor", "id", "in_service", "job", "pod", "removed_at", "removed_by", "root")
 
     def __init__(self, name: HostId, pod: PodId) -> None:
         self.id, self.pod = name, pod
+        self.born = START
+        """When its service began."""
         self.factor = 1.0
         """How many times as often it breaks."""
         self.root: Cause | None = None
@@ -172,7 +175,8 @@ class LemonWorld:
             )
             for each in fleet.jobs
         }  # fmt: skip
-        self.hosts = _hosts(fleet, seed, self.history, self.end)
+        self.hosts = planted(fleet, [HostId(f"h{each:04}") for each in range(fleet.hosts)], seed, START, self.end)
+        self.history.first_seen = {host.id: host.born for host in self.hosts}
         self.subjects = [Subject(host=host.id, pod=host.pod) for host in self.hosts]
         self.by_name = {host.id: host for host in self.hosts}
         self.free: deque[Host] = deque(Stream.of(seed, "lemon places").shuffled(self.hosts))
@@ -348,33 +352,31 @@ def _worst(findings: tuple[Finding, ...]) -> Finding | None:
     return max(own, key=lambda each: each.answer.rank, default=None)
 
 
-def _hosts(fleet: LemonFleet, seed: int, history: History, end: Instant) -> list[Host]:
+def planted(fleet: LemonFleet, names: Sequence[HostId], seed: int, start: Instant, end: Instant) -> list[Host]:
     """The hosts with what will happen to each, whatever is done about it."""
-    pods = max(1, fleet.hosts // 128)
-    hosts = [Host(HostId(f"h{number:04}"), PodId(f"p{number * pods // fleet.hosts}")) for number in range(fleet.hosts)]
+    count = len(names)
+    pods = max(1, count // 128)
+    hosts = [Host(name, PodId(f"p{number * pods // count}")) for number, name in enumerate(names)]
     chosen = Stream.of(seed, "lemons")
-    places = chosen.permutation(fleet.hosts)
-    lemons = round(fleet.hosts * fleet.lemon_share)
+    places = chosen.permutation(count)
+    lemons = round(count * fleet.lemon_share)
     roots = Table(ROOTS)
     for place in places[:lemons]:
         host = hosts[place]
         host.factor = fleet.lemon_low * (fleet.lemon_high / fleet.lemon_low) ** chosen.uniform()
         host.root = roots.cause(chosen)
-    new = frozenset(places[lemons : lemons + round(fleet.hosts * fleet.new_share)])
+    new = frozenset(places[lemons : lemons + round(count * fleet.new_share)])
     calendars, laws = Purpose(seed, "lemon calendar"), (Table(CAUSES), roots)
     for place, host in enumerate(hosts):
         stream = calendars.stream(host.id)
-        born = Instant(START - (stream.integer(21) * DAY if place in new else OLD))
-        history.first_seen[host.id] = born
-        host.calendar = [
-            *_faults(fleet, host, stream, born, end, laws),
-            *_noise(fleet, calendars.stream(f"{host.id} noise"), end),
-        ]
+        host.born = Instant(start - (stream.integer(21) * DAY if place in new else OLD))
+        noise = calendars.stream(f"{host.id} noise")
+        host.calendar = [*_faults(fleet, host, stream, start, end, laws), *_noise(fleet, noise, start, end)]
     return hosts
 
 
 def _faults(
-    fleet: LemonFleet, host: Host, stream: Stream, born: Instant, end: Instant, laws: tuple[Table, Table]
+    fleet: LemonFleet, host: Host, stream: Stream, start: Instant, end: Instant, laws: tuple[Table, Table]
 ) -> list[Breakage]:
     usual, roots = laws
     fault_place = stream.integer(1 << 16)
@@ -382,12 +384,12 @@ def _faults(
     rate = fleet.per_thousand_host_days / 1000 * host.factor
     fastest = rate * EARLY_FACTOR
     found: list[Breakage] = []
-    at = float(START)
+    at = float(start)
     while True:
         at += stream.exponential(DAY / fastest)
         if at >= end:
             return found
-        is_early = at - born < EARLY and host.root is None
+        is_early = at - host.born < EARLY and host.root is None
         skipped = not happens(stream, 1.0 if is_early else 1 / EARLY_FACTOR)
         if host.root is not None:
             shape = roots.shape(host.root, stream)
@@ -401,12 +403,12 @@ def _faults(
             found.append(Breakage(Instant(round(at)), shape, place, away))
 
 
-def _noise(fleet: LemonFleet, stream: Stream, end: Instant) -> list[Breakage]:
+def _noise(fleet: LemonFleet, stream: Stream, start: Instant, end: Instant) -> list[Breakage]:
     """Lines that mean nothing, and users who exclude a host for no reason."""
     shapes, shun = tuple(NOISE.values()), Shape(name=_SHUN, unit="host", kills=False)
     total = fleet.noise_per_host_day + 1 / SHUNNED_DAYS
     found = []
-    at = float(START)
+    at = float(start)
     while (at := at + stream.exponential(DAY / total)) < end:
         shunned = happens(stream, 1 / SHUNNED_DAYS / total)
         shape = stream.choice(shapes)
