@@ -105,8 +105,8 @@ def case_columns(now: Instant) -> list[Column]:
 
 
 def case_text(case: CaseView) -> str:
-    """Why it is where it is, or how it ended."""
-    return f"{case.closed_how}: {case.reason.sentence}" if case.closed_how else case.reason.sentence
+    """Why it is where it is; of one that has ended, how it ended."""
+    return case.reason.sentence
 
 
 def _age(at: Instant | None, now: Instant) -> str:

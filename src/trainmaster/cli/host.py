@@ -305,6 +305,7 @@ def chapters(found: History, health: HostHealth) -> list[HostChapter]:
     for each in health.incidents:
         case = f" ({each.case})" if each.case else ""
         rule = f"{each.rule} " if each.rule else ""
+        rule = f"{each.remedy} for {rule}" if each.kind == "remedy" else rule
         end = each.outcome or (f"{each.verdict}, {each.remedy}" if each.kind == "verdict" else "")
         name = f", as {each.host}" if each.host != health.verdict.host else ""
         told.append(HostChapter(at=each.at, what=each.kind, start="", end=end, cause=f"{rule}{each.unit}{case}{name}"))

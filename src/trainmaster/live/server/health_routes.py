@@ -93,11 +93,12 @@ async def cases(call: Call) -> Cases:
 async def case(call: Call) -> CaseView:
     name = CaseId(call.name("case"))
     async with call.service.settled() as runtime:
-        health = runtime.engine.state.health
+        step = runtime.engine.glance(call.service.now())
+        health = step.state.health
         found = health.cases.get(name) or next((one for one in health.closed if one.id == name), None)
         if found is None:
             raise Refusal(404, Token.NO_SUCH_CASE, f"no case has the id {name}, or it is long over")
-        return views.case_view(found)
+        return views.case_view(step, found)
 
 
 async def host(call: Call) -> HostHealth:

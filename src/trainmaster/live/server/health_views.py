@@ -9,7 +9,7 @@ from trainmaster.core.base.reasons import Reason, because
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.fleet.lifecycle import Host
-from trainmaster.core.health import breaker, cases, judged
+from trainmaster.core.health import advice, breaker, cases, judged
 from trainmaster.core.health.book import Attempt, Case, CaseState, Rma, Standing
 from trainmaster.core.health.conduct import PoolConduct
 from trainmaster.core.health.offender import daily, notes, rma
@@ -82,7 +82,11 @@ def verdicts(step: Step, hosts: Iterable[Host], wanted: str, everything: bool) -
     return tuple(verdict_view(step, host) for _, host in found)
 
 
-def case_view(case: Case) -> CaseView:
+def case_view(step: Step, case: Case) -> CaseView:
+    """The advice of one that is only observed is of now, since jobs come and go."""
+    reason = case.reason
+    if case.state is CaseState.OBSERVED:
+        reason = advice.of(step, case, cases.pool_of(step, case.host), cases.choose(step, case))
     return CaseView(
         id=case.id,
         host=case.host,
@@ -92,7 +96,7 @@ def case_view(case: Case) -> CaseView:
         state=case.state.value,
         since=case.since,
         opened_at=case.opened_at,
-        reason=case.reason,
+        reason=reason,
         operation=case.operation,
         tries=tuple(_try(one) for one in case.tries),
         rma=case.rma,
@@ -111,7 +115,7 @@ def case_views(step: Step, hosts: set[HostId] | None, everything: bool) -> tuple
     health = step.state.health
     found = sorted(health.cases.values(), key=Case.number)
     found += reversed(health.closed) if everything else ()
-    return tuple(case_view(case) for case in found if hosts is None or case.host in hosts)
+    return tuple(case_view(step, case) for case in found if hosts is None or case.host in hosts)
 
 
 def pool_view(step: Step, pool: PoolConduct) -> PoolView:
@@ -217,5 +221,5 @@ def needs_attention(step: Step) -> Iterator[tuple[Instant, Reason]]:
     """Cases that wait for a person or for a breaker, and advice that nobody follows."""
     for case in step.state.health.cases.values():
         if case.state is not CaseState.REMEDY:
-            told = f"{case.host} ({case.id}): {case.reason.sentence}"
-            yield case.since, because(case.reason.token, told, **case.reason.numbers)
+            reason = case_view(step, case).reason
+            yield case.since, because(reason.token, f"{case.host} ({case.id}): {reason.sentence}", **reason.numbers)
