@@ -26,13 +26,16 @@ pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
 
 
 ASKS = (["host", "drain"], ["maint", "apply"], ["maint", "promote"])
+HEALTHY = (0, 1, 2, 3)
+"""Whatever this machine's health is, its verdict is an exit code."""
 
 
-def commands(section: str) -> list[str]:
-    """The lines of a section of the README that call trainmaster on a local fleet."""
-    block = re.search(rf"## {section}\n+[^#`]*```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block is not None
-    lines = [line.removeprefix("$ ").split("  #")[0].strip() for line in block[1].splitlines()]
+def commands(section: str, place: int = 0) -> list[str]:
+    """The lines of a block of a section of the README that call trainmaster."""
+    text = (ROOT / "README.md").read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    block = re.findall(r"```console\n(.*?)```", text, re.DOTALL)[place]
+    lines = [line.removeprefix("$ ").split("  #")[0].strip() for line in block.splitlines()]
+    lines = [line.removeprefix("dmesg | ") for line in lines]
     assert all(line.startswith("trainmaster ") for line in lines), lines
     return lines
 
@@ -45,9 +48,11 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     run(["down"], environment)
 
 
-def run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], environment: dict[str, str], text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainmaster", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False, input=text
+    )
 
 
 def watch(arguments: list[str], environment: dict[str, str]) -> None:
@@ -82,24 +87,35 @@ def small_example(tmp_path: Path) -> str:
 
 def test_the_commands_work_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
     """1. Up. 2. Submit, watch. 3. Drain, first as a dry run. 4. Look. 5. Down."""
-    seen = carried_out("A fleet on this machine", environment, tmp_path)
+    seen = carried_out(commands("A fleet on this machine"), environment, tmp_path)
     assert seen[0].startswith("up ")
     assert seen[-1] == "down"
     assert "host drain" in seen
 
 
 def test_the_commands_of_maintenance_work_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
-    """1. Up. 2. Plan, apply just that, wait for it. 3. Look at operations and at a train. 4. Promote it. 5. Down."""
-    seen = carried_out("Maintenance", environment, tmp_path)
+    """1. Up. 2. Plan, apply just that, wait for it. 3. Look at operations and at a train. 4. Promote it. 5. What is
+    said of the health of a fleet. 6. Down."""
+    *maintenance, last = commands("Maintenance")
+    seen = carried_out([*maintenance, *commands("Health", 1), last], environment, tmp_path)
     assert [seen[0], seen[-1]] == ["up scenarios/local.toml", "down"]
+    assert {"health report", "health ls", "health promote", "host history", "rma ls"} <= set(seen)
     assert {"maint plan", "maint apply", "maint ls", "maint show", "maint promote"} <= set(seen)
 
 
-def carried_out(section: str, environment: dict[str, str], tmp_path: Path) -> list[str]:
-    """Runs the commands of a section; noun and verb of each."""
+def test_the_commands_of_health_need_no_server(environment: dict[str, str]) -> None:
+    """1. A log that has just come. 2. Probes of this machine. 3. Verification. Each ends with a verdict."""
+    for line in commands("Health"):
+        done = run(shlex.split(line)[1:], environment, "[1.0] usb 1-1: new high-speed USB device\n")
+        assert done.returncode in HEALTHY, (line, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr, line
+
+
+def carried_out(lines: list[str], environment: dict[str, str], tmp_path: Path) -> list[str]:
+    """Runs commands on a local fleet; noun and verb of each."""
     seen = []
     moved = {"examples/llama.toml": small_example(tmp_path), "plan.json": str(tmp_path / "plan.json")}
-    for line in commands(section):
+    for line in lines:
         arguments = [moved.get(word, word) for word in shlex.split(line)[1:]]
         if arguments[:2] == ["job", "watch"]:
             watch(arguments, environment)
