@@ -5,6 +5,7 @@ from tests.sim.maintenance_world import CATALOGUE, MaintenanceWorld
 from trainmaster.core.base.ids import ClusterId, ComponentName, HostId, KindName, OperationId, Owner, PodId, RackId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import Duration, Instant, seconds
+from trainmaster.core.effects import AnyEffect
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import (
     AnyEvent,
@@ -95,6 +96,7 @@ class MaintenanceRun:
         effects = self.engine.handle(event)
         self.events.append(event)
         wrong = list(self.watcher.after(self.engine.state, self.engine._derived, event, effects))
+        wrong += self.check(event, effects)
         assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
         assert self.shadow.handle(event) == effects, f"9: a restored engine decides otherwise on {event}"
         snapshot = self.engine.snapshot()
@@ -104,6 +106,10 @@ class MaintenanceRun:
         assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
         for effect in effects:
             self.world.deliver(effect)
+
+    def check(self, event: AnyEvent, effects: tuple[AnyEffect, ...]) -> list[str]:
+        """What else does not hold after an event."""
+        return []
 
     # --- the server
 

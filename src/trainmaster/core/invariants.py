@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainmaster.core.effects import attempt_of
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.health import invariants as health
 from trainmaster.core.maintenance import invariants as maintenance
 from trainmaster.core.recovery.attempt import AttemptState
 from trainmaster.core.scheduling.job import JobState
@@ -17,7 +18,7 @@ def broken(state: ClusterState, derived: Derived, anew: Derived | None = None) -
     """Sentences about what does not hold; empty if all is well. `anew`: derived from the same state just now, where
     somebody has it; else it is made."""
     own = (*_allocations(state), *_attempts(state), *_versions(state), *_jobs(state), *_derived(state, derived))
-    return [*own, *maintenance.broken(state, derived, anew)]
+    return [*own, *maintenance.broken(state, derived, anew), *health.broken(state, derived)]
 
 
 def _allocations(state: ClusterState) -> Iterator[str]:

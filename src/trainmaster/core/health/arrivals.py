@@ -16,8 +16,11 @@ from trainmaster.core.step import Step
 
 
 def ready(step: Step, name: HostId) -> None:
-    """The host is in service."""
+    """The host is in service. A limit that is a share of the pool may allow more now."""
     _has_passed(step, name)
+    pool = cases.pool_of(step, name)
+    if pool is not None and pool.name in step.state.health.breakers:
+        cases.due(step, pool.name)
     case = cases.of_host(step, name)
     if case is not None and case.stage == "returning":
         cases.close(step, case, case.closed_how, "it has passed its verification")
@@ -54,7 +57,7 @@ def lost(step: Step, name: HostId) -> None:
     if host.state is not HostState.OUT_FAILED:
         step.ailing.append(name)  # it is back already
         return
-    if host.reason.token is Token.VERIFICATION_FAILED:
+    if host.connected and host.story[-1].start == HostState.VERIFYING.word:
         _verification_failed(step, host)
     case = cases.of_host(step, name)
     if case is None:

@@ -168,13 +168,30 @@ def consider(step: Step, case: Case) -> None:
         return
     host = step.state.hosts[case.host]
     if not _is_out(host):
-        refusal = breaker.refusal(step, pool)
+        refusal = _others_first(step, case, pool) or breaker.refusal(step, pool)
         if refusal is not None:
             _wait(step, case, refusal)
             return
         breaker.take(step, pool, host.id)
     _take(step, case)
     advance(step, case)
+
+
+def _others_first(step: Step, case: Case, pool: PoolConduct) -> Reason | None:
+    """Cases that wait for the breaker of the pool are served in their order."""
+    if case.state is _S.WAITING:
+        return None
+    waiting = sum(1 for other in _waiting(step, pool) if other is not case)
+    if not waiting:
+        return None
+    due(step, pool.name)
+    return because(Token.BREAKER_TRIPPED, f"{waiting} cases of {pool.name} come first", waiting=waiting)
+
+
+def _waiting(step: Step, pool: PoolConduct) -> list[Case]:
+    """Cases that wait for the breaker of a pool, oldest first."""
+    cases = [case for case in step.state.health.cases.values() if case.state is _S.WAITING and not case.taken]
+    return sorted((case for case in cases if pool_of(step, case.host) == pool), key=Case.number)
 
 
 def _is_out(host: Host) -> bool:
@@ -198,13 +215,24 @@ def _take(step: Step, case: Case) -> None:
 
 def _go_on(step: Step, case: Case, is_bad: bool) -> None:
     """It is held by health, and waited for somebody else or for the host itself."""
-    blocked = _blocked(step.state.hosts[case.host])
-    if blocked is not None:
-        _wait(step, case, blocked)
-    elif is_bad or not _may_return(step, case):
+    if _is_blocked(step, case):
+        return
+    if is_bad or not _may_return(step, case):
         advance(step, case)
     else:
         let_go(step, case, "cleared", "nothing bad stands against it any more")
+
+
+def _is_blocked(step: Step, case: Case) -> bool:
+    """It waits for somebody else, or for the host; for that not for ever."""
+    blocked, away = _blocked(step.state.hosts[case.host]), f"away/{case.host}"
+    if blocked is None or blocked.token is not Token.HOST_AWAY:
+        step.unwake(away)
+    elif away not in step.state.wakes:
+        step.wake(away, after(step.now, AWAY_LIMIT))
+    if blocked is not None:
+        _wait(step, case, blocked)
+    return blocked is not None
 
 
 def _blocked(host: Host) -> Reason | None:
@@ -254,13 +282,8 @@ def advance(step: Step, case: Case) -> None:
     """The host is held, and nothing is under way: the next remedy, or a person."""
     assert case.taken, case.id
     assert case.operation is None, case.id
-    blocked = _blocked(step.state.hosts[case.host])
-    if blocked is not None:
-        _wait(step, case, blocked)
-        if blocked.token is Token.HOST_AWAY:
-            step.wake(f"away/{case.host}", after(step.now, AWAY_LIMIT))
+    if _is_blocked(step, case):
         return
-    step.unwake(f"away/{case.host}")
     choice = choose(step, case)
     if choice.rung is None:
         hand_over(step, case, choice.remedy, "; ".join((case.findings[0].summary, *choice.passed_over)))
@@ -326,11 +349,12 @@ def operation_ended(step: Step, operation: Operation) -> None:
     why = operation.reason.sentence if operation.reason is not None else outcome
     if outcome == "cancelled":
         hand_over(step, case, Remedy.TRIAGE, f"{operation.id} was not carried out: {why}")
-    elif outcome == "failed":
+    elif outcome == "failed" and standing.bad(step, case.host):
         advance(step, case)
     else:
-        assert operation.started_at is not None, operation.id
-        standing.answered(step, case.host, case.tries[-1].remedy, operation.started_at)
+        if outcome == "done":
+            assert operation.started_at is not None, operation.id
+            standing.answered(step, case.host, case.tries[-1].remedy, operation.started_at)
         case.stage, case.look_until = "looking", after(step.now, LOOK_AGAIN)
         step.wake(f"look/{case.host}", case.look_until)
         looked(step, case)
@@ -341,7 +365,11 @@ def looked(step: Step, case: Case) -> None:
     assert case.look_until is not None, case.id
     bad = standing.bad(step, case.host)
     if not bad and _may_return(step, case):
-        let_go(step, case, "fixed", f"{case.tries[-1].remedy} was carried out")
+        last = case.tries[-1]
+        if last.outcome == "done":
+            let_go(step, case, "fixed", f"{last.remedy} was carried out")
+        else:
+            let_go(step, case, "cleared", "nothing bad stands against it any more")
     elif step.now < case.look_until:
         left_s = in_seconds(case.look_until - step.now)
         doubts = (*bad, *standing.doubtful(step, case.host, case.opened_at, [case.unit]))
@@ -435,9 +463,8 @@ def serve(step: Step, name: PoolName) -> None:
     pool = next((each for each in step.state.health.conduct.pools if each.name == name), None)
     if pool is None:
         return
-    for case in sorted(step.state.health.cases.values(), key=Case.number):
-        if case.state is _S.WAITING and not case.taken and pool_of(step, case.host) == pool:
-            consider(step, case)
-            if case.state is _S.WAITING and not case.taken:
-                return
+    for case in _waiting(step, pool):
+        consider(step, case)
+        if case.state is _S.WAITING and not case.taken:
+            return
     breaker.refusal(step, pool)

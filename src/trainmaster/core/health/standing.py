@@ -167,9 +167,9 @@ def _expires(standing: Standing) -> bool:
 
 
 def expired(step: Step, name: HostId) -> None:
-    """Events that were not seen again for so long stand no more."""
+    """Events that were not seen again for so long stand no more. How long that is may have changed meanwhile."""
     expire = step.state.health.conduct.expire
-    _keep(step, name, [each for each in at(step, name) if not (_expires(each) and each.last + expire <= step.now)])
+    _store(step, name, [each for each in at(step, name) if not (_expires(each) and each.last + expire <= step.now)])
 
 
 def _keep(step: Step, host: HostId, kept: list[Standing]) -> None:
