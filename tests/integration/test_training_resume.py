@@ -11,6 +11,8 @@ import pytest
 from tests.integration.training_cluster import TINY, Membership, Warm
 
 from trainmaster.core.agent.board import Phase, Request
+from trainmaster.core.checkpoint.listing import step_name
+from trainmaster.storage.whole import Opened, export, verify
 from trainmaster.training import losses
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
@@ -201,3 +203,26 @@ def test_the_world_shrinks_and_the_data_goes_on(warm: Warm, tmp_path: Path, undi
         assert job.boards[0].read().samples == 96
     told = {step: loss.loss for step, loss in losses(tmp_path / "job").items()}
     assert told == pytest.approx({step: float.fromhex(value) for step, value in undisturbed.items()}, rel=1e-5)
+
+
+def test_a_state_moves_between_numbers_of_ranks(warm: Warm, tmp_path: Path) -> None:
+    """1. Saved by 2, 4, 4 and 3 ranks, loaded by 4, 2, 3 and 1, through ours and through plain PyTorch: equal bit for
+    bit. 2. What ranks hold alike is stored once, and by turns. 3. Exported, it is the same for the library of the
+    format, whoever wrote it."""
+    import torch
+    from safetensors.torch import load_file
+    from tests.integration.reshard_ranks import MOVES, whole
+
+    root = tmp_path / "moved"
+    with Membership(warm, tmp_path, str(root), module="reshard_ranks") as job:
+        job.finish()
+    assert (root / "done").read_text() == str(len(MOVES))
+    for seed, (before, _) in enumerate(MOVES, 1):
+        opened = Opened(root / step_name(seed))
+        assert verify(opened) == ()
+        export(opened, tmp_path / "all.safetensors", {name: name for name in opened.index.tensors}, {})
+        exported = load_file(tmp_path / "all.safetensors")
+        assert all(torch.equal(exported[name], tensor) for name, tensor in whole(seed).items())
+        alike = [opened.index.tensors[name].chunks for name in ("alike", "alike-too")]
+        assert [len(chunks) for chunks in alike] == [1, 1]
+        assert len({chunks[0].file for chunks in alike}) == min(before, 2)

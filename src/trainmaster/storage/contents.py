@@ -79,8 +79,7 @@ def _ours(store: BlobStore, group: str, sizes: Mapping[str, int]) -> Contents:
         raise Unsound(problems)
     listed = {file.name: file for file in manifest.files}
     if INDEX_NAME not in listed:
-        # written before there was an index: the table of contents is PyTorch's, the sums are those of whole files
-        return Contents(manifest=manifest, index=_within(index_of(store.get(group, METADATA_NAME)), listed))
+        raise Unsound((_problem("missing-file", f"the manifest does not list {INDEX_NAME}"),))
     data = store.get(group, INDEX_NAME)
     if crc32(data) != listed[INDEX_NAME].crc32:
         sentence = f"{INDEX_NAME} has its size but not its content: its checksum differs"

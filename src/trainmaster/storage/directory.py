@@ -58,6 +58,11 @@ def look(root: Path) -> tuple[Entry, ...]:
     return tuple(_entry(root, name) for name in names)
 
 
+def entry_of(path: Path) -> Entry:
+    """What the small files of one directory tell."""
+    return _entry(path.parent, path.name)
+
+
 def _entry(root: Path, name: str) -> Entry:
     if step_of(name) is None and unpublished_of(name) is None:
         return Entry(name=name, complete=False)

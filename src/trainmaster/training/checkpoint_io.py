@@ -113,10 +113,11 @@ class Checkpoints:
         Raises `TrainingError` on all ranks if what is there cannot be used.
         """
         published = self._agree_on_listing()
-        state = _state(model, optimizer)
+        state: dict[str, Any] = {}
         manifests: dict[int, Manifest] = {}
         verdicts: dict[int, tuple[Problem, ...]] = {}
         while isinstance(choice := select(published, verdicts, requested), Verify):
+            state = state or _state(model, optimizer)
             verdicts[choice.step] = self._load(choice.step, state, manifests)
         if isinstance(choice, Refused):
             raise TrainingError(f"{self._root}: {choice.problem.sentence}")

@@ -74,7 +74,8 @@ def unsealed(data: bytes) -> Manifest:
 def _with_seal(data: bytes, seal: bytes) -> bytes:
     """The same bytes with another seal. The last one counts: no name of a file can look like it."""
     place = data.rfind(_SEAL)
-    assert place >= 0
+    if place < 0:
+        raise ValueError("it has no seal")
     start = place + len(_SEAL)
     return data[:start] + seal + data[start + len(seal) :]
 

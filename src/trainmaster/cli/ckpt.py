@@ -1,0 +1,454 @@
+"""`trainmaster ckpt`: checkpoints in a directory. Needs no server and no PyTorch.
+
+A checkpoint is given by the path of its directory, a group of them by the directory above. What is written here are
+notes beside a checkpoint (a pin, a verdict) and deletions; the bytes of a checkpoint are never changed.
+"""
+
+import getpass
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from trainmaster.cli.errors import Failed, NoSuchThing, PartlyDone, WrongUsage
+from trainmaster.cli.options import Change, Noun, changes, settings, shows
+from trainmaster.cli.output import Column, Output, instant_text, say
+from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.index import Tensor
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, step_of
+from trainmaster.storage import directory, survey
+from trainmaster.storage.contents import Unsound
+from trainmaster.storage.directory import Pin
+from trainmaster.storage.item import NotPlain
+from trainmaster.storage.survey import Fate, View
+from trainmaster.storage.transfer import Damage
+from trainmaster.storage.whole import Opened, compare, export, verify
+
+T = TypeVar("T")
+_PATH: Final = click.Path(path_type=Path)
+_DIRECTORY: Final = click.argument("root", metavar="DIR", type=_PATH)
+_CHECKPOINT: Final = click.argument("path", metavar="CHECKPOINT", type=_PATH)
+
+
+class TensorView(Value):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    chunks: int
+
+
+class ShownView(Value):
+    checkpoint: View
+    tensors: tuple[TensorView, ...]
+    values: tuple[str, ...]
+
+
+class JudgedView(Value):
+    """What came of reading a checkpoint whole; `sound` is None where nothing says what its bytes should be."""
+
+    name: str
+    sound: bool | None
+    size_bytes: int
+    took_s: float
+    problems: tuple[str, ...]
+
+
+@click.group(
+    cls=Noun,
+    examples=[
+        ("trainmaster ckpt ls /checkpoints", "what there is, newest first"),
+        ("trainmaster ckpt verify /checkpoints", "read every byte of every one"),
+        ("trainmaster ckpt export /checkpoints/step-00001200 model.safetensors --below model", "the weights alone"),
+    ],
+)
+def ckpt() -> None:
+    """See, verify, keep, clean, compare and export checkpoints."""
+
+
+@ckpt.command(
+    examples=[
+        ("trainmaster ckpt ls /checkpoints", "newest first"),
+        ("trainmaster ckpt ls /checkpoints -o wide", "with owner, samples and digest"),
+        ("trainmaster ckpt ls /checkpoints -o name | head -1", "the newest"),
+    ],
+    exit_codes=(0, 2, 3),
+)
+@_DIRECTORY
+@shows
+def ls(root: Path, output: Output) -> None:
+    """List the checkpoints in a directory.
+
+    States: published; damaged, when it is known not to be whole; unfinished, a save that has not ended; torn, moved
+    aside; foreign, another program's. Only small files are read: `verify` reads the rest.
+    """
+    output.listing("checkpoint", survey.views(_existing(root)), _COLUMNS)
+
+
+@ckpt.command(
+    examples=[
+        ("trainmaster ckpt show /checkpoints/step-00001200", "what it is"),
+        ("trainmaster ckpt show /checkpoints/step-00001200 --tensors", "and what is in it"),
+        ("trainmaster ckpt show /checkpoints/step-00001200 -o json", "all of it, for programs"),
+    ],
+    exit_codes=(0, 1, 2, 3),
+)
+@_CHECKPOINT
+@click.option("--tensors", is_flag=True, help="List the tensors instead.")
+@shows
+def show(path: Path, tensors: bool, output: Output) -> None:
+    """Show a checkpoint, ours or of plain PyTorch."""
+    opened = _opened(path)
+    listed = tuple(_tensor(name, tensor) for name, tensor in sorted(opened.index.tensors.items()))
+    if tensors:
+        output.listing("tensor", listed, _TENSOR_COLUMNS)
+        return
+    shown = ShownView(
+        checkpoint=survey.view(path.absolute()), tensors=listed, values=tuple(sorted(opened.index.values))
+    )
+    fields = [
+        *(Column(each.name, _of_checkpoint(each), each.text, state=each.state) for each in _COLUMNS),
+        Column("tensors", lambda item: len(item.tensors)),
+        Column("elements", lambda item: sum(_elements(each) for each in item.tensors), "{:,}".format),
+        Column("values", lambda item: len(item.values)),
+    ]
+    output.one("checkpoint", shown, fields)
+
+
+@ckpt.command(
+    name="verify",
+    examples=[
+        ("trainmaster ckpt verify /checkpoints/step-00001200", "read every byte of it"),
+        ("trainmaster ckpt verify /checkpoints", "of every one in a directory"),
+        ("trainmaster ckpt verify /checkpoints --readonly", "without a note beside them"),
+    ],
+    exit_codes=(0, 1, 2, 3),
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=_PATH)
+@shows
+def verify_command(paths: tuple[Path, ...], output: Output) -> int:
+    """Read every byte of checkpoints and compare it with what was written.
+
+    The verdict is noted beside the checkpoint: one found sound is what cleaning keeps in any case, one found damaged no
+    longer counts as kept. "No" if anything is damaged, or if nothing says what the bytes should be (foreign).
+    """
+    found = [_judge(path, note=not settings().readonly) for given in paths for path in _checkpoints_at(given)]
+    columns = [
+        Column("name", lambda item: item.name),
+        Column("sound", lambda item: item.sound, _sound_text, state=True),
+        Column("size", lambda item: item.size_bytes, size_text),
+        Column("took", lambda item: item.took_s, lambda seconds: f"{seconds:.1f} s"),
+        Column("problem", lambda item: "; ".join(item.problems)),
+    ]
+    output.listing("checkpoint", found, columns)
+    return 0 if found and all(each.sound for each in found) else 1
+
+
+@ckpt.command(
+    examples=[
+        ('trainmaster ckpt pin /checkpoints/step-00001200 --reason "start of the ablation"', "it stays"),
+        ("trainmaster ckpt pin /checkpoints/step-00001200 --dry-run", "what would be noted"),
+    ],
+    exit_codes=(0, 1, 2, 3, 5),
+)
+@_CHECKPOINT
+@changes
+def pin(path: Path, change: Change) -> None:
+    """Keep a checkpoint until it is unpinned."""
+    _published(path)
+    if change.dry_run:
+        say(f"dry run: {path.name} would be pinned")
+        return
+    note = Pin(reason=change.reason, by=getpass.getuser(), at=_now())
+    directory.note(path, directory.PIN_NAME, note)
+    say(f"{path.name} is pinned: {note.reason}")
+
+
+@ckpt.command(
+    examples=[
+        ('trainmaster ckpt unpin /checkpoints/step-00001200 --reason "ablation is done"', "it may go"),
+        ("trainmaster ckpt unpin /checkpoints/step-00001200 --dry-run", "why it is pinned"),
+    ],
+    exit_codes=(0, 1, 2, 3, 5),
+)
+@_CHECKPOINT
+@changes
+def unpin(path: Path, change: Change) -> None:
+    """Let a pinned checkpoint go the way of the others."""
+    found = directory.pin_of(_published(path))
+    if found is None:
+        raise Failed(f"{path.name} is not pinned", fix=f"trainmaster ckpt ls {path.parent}")
+    if change.dry_run:
+        say(f"dry run: {path.name} would be unpinned; it was pinned by {found.by or 'somebody'}: {found.reason}")
+        return
+    (path / directory.PIN_NAME).unlink()
+    directory.sync_directory(path)
+    say(f"{path.name} is unpinned; it was pinned by {found.by or 'somebody'}: {found.reason}")
+
+
+@ckpt.command(
+    examples=[
+        ("trainmaster ckpt gc /checkpoints --keep 3 --dry-run", "what would go, and why"),
+        ('trainmaster ckpt gc /checkpoints --keep 3 --reason "disk is full"', "asks, then deletes"),
+        ('trainmaster ckpt gc /checkpoints --keep 3 --unfinished --reason "job is over" --yes', "leftovers as well"),
+    ],
+    exit_codes=(0, 1, 2, 3, 5, 7),
+)
+@_DIRECTORY
+@click.option("--keep", type=click.IntRange(1), required=True, help="How many published ones stay.")
+@click.option("--job", metavar="JOB", help="Whose; needed where several jobs share the directory.")
+@click.option("--unfinished", is_flag=True, help="Also saves that never ended. Not while the job runs.")
+@changes
+@shows
+def gc(root: Path, keep: int, job: str | None, unfinished: bool, change: Change, output: Output) -> None:
+    """Delete old checkpoints of a job.
+
+    Nothing that is pinned goes, nothing of others, and nothing at all before one that stays has been read whole and
+    found sound: the newest is read if none has been.
+    """
+    owner = _owner(_existing(root), job)
+    planned = survey.fates(root, job=owner, keep=keep, unfinished=unfinished)
+    while not change.dry_run and (unread := _unread_fallback(root, owner, planned)):
+        say(f"reading {unread.name}, so that what stays is known to be sound")
+        _judge(unread, note=True)
+        planned = survey.fates(root, job=owner, keep=keep, unfinished=unfinished)
+    gone = [each for each in planned if each.act == "delete"]
+    output.listing("fate", planned, _FATE_COLUMNS)
+    size = size_text(sum(each.size_bytes for each in gone))
+    if change.dry_run or not gone:
+        say(f"dry run: {len(gone)} of {len(planned)} would be deleted, {size}" if change.dry_run else "nothing to do")
+        return
+    change.confirm(f"delete {len(gone)} of {len(planned)} directories, {size}, of {owner} in {root}")
+    left = [each.name for each in gone if not _removed(root / each.name)]
+    if left:
+        raise PartlyDone(f"{len(left)} of {len(gone)} could not be deleted", ", ".join(left), "look at their rights")
+    say(f"deleted {len(gone)}, {size}: {change.reason}")
+
+
+@ckpt.command(
+    examples=[
+        ("trainmaster ckpt diff /a/step-00001200 /b/step-00001200", "which tensors differ"),
+        ("trainmaster ckpt diff step-1 step-2 -o json", "for programs"),
+    ],
+    exit_codes=(0, 1, 2, 3),
+)
+@click.argument("left", metavar="CHECKPOINT", type=_PATH)
+@click.argument("right", metavar="CHECKPOINT", type=_PATH)
+@shows
+def diff(left: Path, right: Path, output: Output) -> int:
+    """Compare two checkpoints, tensor by tensor and bit by bit, whatever number of ranks wrote them.
+
+    "Yes" if they are equal. Values that are no tensors are not compared.
+    """
+    one, other = _opened(left), _opened(right)
+    found = _readable(lambda: list(compare(one, other)))
+    columns = [
+        Column("name", lambda item: item.name),
+        Column("kind", lambda item: item.kind),
+        Column("left", lambda item: item.left),
+        Column("right", lambda item: item.right),
+    ]
+    if found or output.form not in ("table", "wide"):
+        output.listing("difference", found, columns)
+    else:
+        say(f"{len(one.index.tensors)} tensors are equal, bit for bit")
+    return 1 if found else 0
+
+
+@ckpt.command(
+    name="export",
+    examples=[
+        ("trainmaster ckpt export /checkpoints/step-00001200 all.safetensors", "every tensor"),
+        ("trainmaster ckpt export /checkpoints/step-00001200 model.safetensors --below model", "the weights alone"),
+    ],
+    exit_codes=(0, 1, 2, 3, 5),
+)
+@_CHECKPOINT
+@click.argument("file", metavar="FILE", type=_PATH)
+@click.option("--below", metavar="NAME", help="Only what lies below this name, which is left out of the names.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def export_command(path: Path, file: Path, below: str | None, force: bool) -> None:
+    """Write the tensors as one safetensors file, verified on the way."""
+    opened = _opened(path)
+    prefix = f"{below.rstrip('.')}." if below else ""
+    names = {name: name.removeprefix(prefix) for name in sorted(opened.index.tensors) if name.startswith(prefix)}
+    if not names:
+        tops = sorted({name.partition(".")[0] for name in opened.index.tensors})
+        raise NoSuchThing(f"no tensor lies below {below}", f"there are {', '.join(tops)}", "name one of them")
+    if file.exists() and not force:
+        raise WrongUsage(f"{file} exists", "nothing is replaced without being asked for", "add --force, or a new name")
+    manifest = opened.contents.manifest
+    about = {"step": str(manifest.step), "job": manifest.job, "digest": manifest.digest()} if manifest else {}
+    size = _readable(lambda: export(opened, file, names, about))
+    say(f"{len(names)} tensors, {size_text(size)}, in {file}")
+
+
+def size_text(size_bytes: int | None) -> str:
+    """`513 B`, `1.5 GiB`."""
+    if size_bytes is None:
+        return ""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+def _sound_text(sound: bool | None) -> str:
+    return {True: "ok", False: "failed", None: "unknown"}[sound]
+
+
+def _verified_text(at: int) -> str:
+    return instant_text(at) if at else "never"
+
+
+_COLUMNS: Final = [
+    Column("name", lambda item: item.name),
+    Column("state", lambda item: item.state, state=True),
+    Column("size", lambda item: item.size_bytes, size_text),
+    Column("ranks", lambda item: item.world, lambda ranks: "" if ranks is None else str(ranks)),
+    Column("written", lambda item: item.written_at, lambda at: instant_text(at) if at else "unknown"),
+    Column("sound", lambda item: item.sound, _sound_text, state=True),
+    Column("pin", lambda item: item.pin),
+    Column("problem", lambda item: item.problem),
+    Column("job", lambda item: item.job, lambda job: job or "", wide=True),
+    Column("samples", lambda item: item.samples, lambda count: "" if count is None else f"{count:,}", wide=True),
+    Column("verified", lambda item: item.verified_at, _verified_text, wide=True),
+    Column("digest", lambda item: item.digest, wide=True),
+]
+_TENSOR_COLUMNS: Final = [
+    Column("name", lambda item: item.name),
+    Column("dtype", lambda item: item.dtype),
+    Column("shape", lambda item: "x".join(map(str, item.shape)) or "scalar"),
+    Column("size", lambda item: item.size_bytes, size_text),
+    Column("chunks", lambda item: item.chunks),
+]
+_FATE_COLUMNS: Final = [
+    Column("name", lambda item: item.name),
+    Column("act", lambda item: item.act),
+    Column("size", lambda item: item.size_bytes, size_text),
+    Column("why", lambda item: item.why),
+]
+
+
+def _tensor(name: str, tensor: Tensor) -> TensorView:
+    return TensorView(
+        name=name, dtype=tensor.dtype, shape=tensor.shape, size_bytes=tensor.size_bytes(), chunks=len(tensor.chunks)
+    )
+
+
+def _elements(view: TensorView) -> int:
+    count = 1
+    for size in view.shape:
+        count *= size
+    return count
+
+
+def _of_checkpoint(column: Column) -> Callable[[Any], Any]:
+    return lambda item: column.value(item.checkpoint)
+
+
+def _existing(root: Path) -> Path:
+    if not root.is_dir():
+        raise NoSuchThing(f"there is no directory {root}", fix="give the directory that holds the checkpoints")
+    return root
+
+
+def _published(path: Path) -> Path:
+    if step_of(path.name) is None or not (path / MANIFEST_NAME).is_file():
+        raise NoSuchThing(f"{path} is no published checkpoint", fix=f"trainmaster ckpt ls {path.parent}")
+    return path
+
+
+def _opened(path: Path) -> Opened:
+    try:
+        return Opened(path)
+    except Unsound as unsound:
+        kind = NoSuchThing if unsound.problems[0].token in ("no-such-checkpoint", "no-checkpoint") else Failed
+        raise kind(f"cannot use {path}", str(unsound), f"trainmaster ckpt ls {path.parent}") from unsound
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Failed(f"cannot use {path}", str(error), f"trainmaster ckpt ls {path.parent}") from error
+
+
+def _readable(act: Callable[[], T]) -> T:
+    """The result of reading checkpoints; what is wrong with their bytes becomes a message."""
+    try:
+        return act()
+    except (Damage, Unsound, NotPlain, EOFError) as error:
+        raise Failed("a checkpoint cannot be used", str(error), "trainmaster ckpt verify CHECKPOINT") from error
+
+
+def _checkpoints_at(path: Path) -> list[Path]:
+    """The checkpoint at a path, or those in it."""
+    _existing(path)
+    if (path / MANIFEST_NAME).exists() or (path / ".metadata").exists():
+        return [path]
+    found = [path / each.name for each in survey.views(path) if each.state not in ("unfinished", "torn")]
+    if not found:
+        raise NoSuchThing(f"there is no checkpoint in {path}", fix=f"trainmaster ckpt ls {path}")
+    return found
+
+
+def _judge(path: Path, note: bool) -> JudgedView:
+    started = time.monotonic()
+    size = 0
+    sound: bool | None = None
+    problems: tuple[str, ...]
+    try:
+        opened = Opened(path)
+        manifest = opened.contents.manifest
+        if manifest is None:
+            problems = ("another program wrote it: nothing says what its bytes should be",)
+        else:
+            size = manifest.size_bytes()
+            problems = tuple(problem.sentence for problem in verify(opened))
+            sound = not problems
+    except (Unsound, msgspec.MsgspecError, ValueError) as error:
+        problems, sound = (str(error),), False
+    if note and sound is not None and (path / directory.OWNER_NAME).exists():
+        survey.judged(path, "; ".join(problems), _now())
+    took_s = round(time.monotonic() - started, 3)
+    return JudgedView(name=path.name, sound=sound, size_bytes=size, took_s=took_s, problems=problems)
+
+
+def _owner(root: Path, job: str | None) -> JobId:
+    known = survey.owners(directory.look(root))
+    if job is not None:
+        if job not in known:
+            raise NoSuchThing(f"{job} has no checkpoints in {root}", f"there are {', '.join(known) or 'none'}")
+        return JobId(job)
+    if len(known) != 1:
+        why = f"there are {', '.join(known)}" if known else "no directory in it says whose it is"
+        raise WrongUsage(f"whose checkpoints in {root}?", why, "add --job JOB")
+    return known[0]
+
+
+def _unread_fallback(root: Path, owner: JobId, planned: list[Fate]) -> Path | None:
+    """The newest checkpoint that stays, if published ones would go and none that stays is known to be sound."""
+    if not any(each.act == "delete" and step_of(each.name) is not None for each in planned):
+        return None
+    stays = {each.name for each in planned if each.act == "keep"}
+    held = [entry for entry in directory.look(root) if entry.name in stays and entry.complete and entry.owner == owner]
+    if any(entry.sound for entry in held):
+        return None
+    unread = sorted(entry.name for entry in held if entry.sound is None)
+    return root / unread[-1] if unread else None
+
+
+def _removed(path: Path) -> bool:
+    try:
+        directory.remove(path)
+    except OSError as error:
+        say(f"{path.name} stays: {error}")
+        return False
+    return True
+
+
+def _now() -> int:
+    """Microseconds since 1970 (UTC)."""
+    return time.time_ns() // 1000

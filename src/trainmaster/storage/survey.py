@@ -1,0 +1,159 @@
+"""A look over a directory of checkpoints, for people: what each one is, and what may go.
+
+One word a directory: `published`, `damaged` (published, and known not to be whole), `unfinished` (a save that has not
+ended), `torn` (moved aside), `foreign` (another program's). Nothing is read but small files, so `published` without a
+verdict means "as large as it should be" and says so.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.listing import Entry, published_steps, step_of, unpublished_of
+from trainmaster.core.checkpoint.manifest import Manifest
+from trainmaster.core.checkpoint.retention import retire
+from trainmaster.storage import directory
+from trainmaster.storage.contents import Unsound, locate, look_into
+from trainmaster.storage.directory import Verdict
+
+
+class View(Value):
+    """One directory. Instants are in microseconds, 0 if unknown; `sound` is None if it was never read whole."""
+
+    name: str
+    state: str
+    step: int | None
+    job: str | None
+    world: int | None
+    size_bytes: int | None
+    written_at: int
+    sound: bool | None
+    verified_at: int
+    pin: str
+    problem: str
+    samples: int | None = None
+    digest: str = ""
+
+
+class Fate(Value):
+    """What would become of a directory, and why. `act` is `delete`, `keep` or `leave` (not ours to judge)."""
+
+    name: str
+    act: str
+    why: str
+    size_bytes: int
+
+
+def views(root: Path) -> list[View]:
+    """Everything below `root` that is, or claims to be, a checkpoint; newest first. Raises `OSError`."""
+    shown = [view(root / entry.name, entry) for entry in directory.look(root) if _is_of_interest(root, entry)]
+    return sorted(shown, key=lambda each: (-(each.step if each.step is not None else -1), each.name))
+
+
+def _is_of_interest(root: Path, entry: Entry) -> bool:
+    named = step_of(entry.name) is not None or unpublished_of(entry.name) is not None
+    return named or (root / entry.name / ".metadata").is_file()
+
+
+def view(path: Path, entry: Entry | None = None) -> View:
+    """What one directory is."""
+    entry = entry or directory.entry_of(path)
+    unpublished = unpublished_of(entry.name)
+    verdict = directory.verdict_of(path)
+    manifest, problem = _manifest(path)
+    if unpublished is not None:
+        state = "torn" if entry.name.startswith(".torn") else "unfinished"
+        problem = ""
+    elif manifest is None and not problem:
+        state = "foreign"
+    elif problem or entry.sound is False:
+        state = "damaged" if entry.complete else "torn"
+        problem = problem or (verdict.sentence if verdict else "")
+    else:
+        state = "published"
+    step = unpublished.step if unpublished is not None else step_of(entry.name)
+    return View(
+        name=entry.name,
+        state=state,
+        step=manifest.step if manifest is not None else step,
+        job=entry.owner or (manifest.job if manifest is not None else None),
+        world=manifest.world if manifest is not None else None,
+        size_bytes=_size_bytes(path),
+        written_at=manifest.written_at if manifest is not None else 0,
+        sound=entry.sound,
+        verified_at=verdict.at if verdict is not None else 0,
+        pin=entry.pin,
+        problem=problem,
+        samples=manifest.position.samples if manifest is not None else None,
+        digest=manifest.digest() if manifest is not None else "",
+    )
+
+
+def _manifest(path: Path) -> tuple[Manifest | None, str]:
+    try:
+        return look_into(*locate(path)).manifest, ""
+    except Unsound as unsound:
+        return None, str(unsound)
+    except (msgspec.MsgspecError, ValueError) as error:
+        return None, str(error)
+
+
+def _size_bytes(path: Path) -> int:
+    with os.scandir(path) as entries:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+
+
+def owners(entries: Iterable[Entry]) -> tuple[JobId, ...]:
+    """The jobs that have checkpoints here, in order."""
+    return tuple(sorted({entry.owner for entry in entries if entry.owner is not None}))
+
+
+def fates(root: Path, *, job: JobId, keep: int, unfinished: bool) -> list[Fate]:
+    """What cleaning would do so that `keep` checkpoints of a job remain.
+
+    Saves that have not ended may be those of a running job, which nobody here can know, so they stay unless asked for.
+    """
+    entries = directory.look(root)
+    decider = max((entry.attempt for entry in entries), default=0) if unfinished else -1
+    plan = retire(entries, keep=keep, job=job, attempt=decider, epoch=1 << 30)
+    gone = frozenset(plan.delete)
+    ours = [entry for entry in entries if entry.owner == job and entry.sound is not False]
+    newest = frozenset(published_steps(ours)[:keep])
+    return [
+        Fate(
+            name=entry.name,
+            act="delete" if entry.name in gone else "leave" if entry.name in plan.foreign else "keep",
+            why=_why(entry, entry.name in gone, job, newest),
+            size_bytes=_size_bytes(root / entry.name),
+        )
+        for entry in entries
+    ]
+
+
+def _why(entry: Entry, goes: bool, job: JobId, newest: frozenset[int]) -> str:
+    step, is_save = step_of(entry.name), unpublished_of(entry.name) is not None
+    if goes:
+        never = is_save or not entry.complete
+        return "it was never published" if never else f"it is older than the newest {len(newest)} that count"
+    if entry.pin:
+        return f"pinned: {entry.pin}"
+    if is_save:
+        return "a save that may still be running" if entry.owner in (None, job) else f"it is {entry.owner}'s"
+    if step is None or entry.owner is None:
+        return "it does not say whose it is"
+    if entry.owner != job:
+        return f"it is {entry.owner}'s"
+    if step in newest:
+        return f"it is among the newest {len(newest)} that count"
+    return "it was read whole and found sound" if entry.sound else "it is newer than what counts"
+
+
+def judged(path: Path, sentence: str, at: int) -> Verdict:
+    """Notes what came of reading a checkpoint whole; an empty sentence: nothing is wrong. Raises `OSError`."""
+    verdict = Verdict(sound=not sentence, sentence=sentence, at=at)
+    directory.note(path, directory.VERDICT_NAME, verdict)
+    return verdict
