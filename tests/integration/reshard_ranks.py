@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import trainmaster.training as tm
-from trainmaster.training.distcp import CheckpointReader, CheckpointWriter
+from trainmaster.training.distcp import BalancedPlanner, CheckpointReader, CheckpointWriter
 
 MOVES = ((2, 4), (4, 2), (4, 3), (3, 1))
 
@@ -51,7 +51,8 @@ def main() -> None:
         for seed, (before, after) in enumerate(MOVES, 1):
             writer = CheckpointWriter(root, step=seed)
             if session.rank < before:
-                dcp.save(sharded(seed, meshes[before]), storage_writer=writer, process_group=groups[before])
+                state = sharded(seed, meshes[before])
+                dcp.save(state, storage_writer=writer, planner=BalancedPlanner(), process_group=groups[before])
             dist.barrier()
             if session.rank < after:
                 state = sharded(0, meshes[after])

@@ -52,7 +52,8 @@ from trainmaster.storage.directory import OwnerMark, Verdict
 from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.transfer import Damage
 from trainmaster.training.agreement import broadcast, gather, on_first, together
-from trainmaster.training.distcp.reader import CarefulPlanner, CheckpointReader
+from trainmaster.training.distcp.planner import BalancedPlanner, CarefulPlanner
+from trainmaster.training.distcp.reader import CheckpointReader
 from trainmaster.training.distcp.writer import ShardWriter, complete, refuse_foreign, refuse_full, see
 from trainmaster.training.errors import SaveFailed, TrainingError
 
@@ -146,7 +147,7 @@ class Checkpoints:
     def _write(self, state: dict[str, Any], staging: Path) -> ShardWriter:
         writer = ShardWriter(self._store, staging.name)
         try:
-            dcp.save(state, storage_writer=writer)
+            dcp.save(state, storage_writer=writer, planner=BalancedPlanner())
         except CheckpointException as error:
             raise _save_failed(error) from error
         return writer

@@ -11,7 +11,8 @@ without us, and the reader here reads what `dcp.save` wrote. Beside it lie a man
 which are what we believe in.
 """
 
-from trainmaster.training.distcp.reader import CarefulPlanner, CheckpointReader
+from trainmaster.training.distcp.planner import BalancedPlanner, CarefulPlanner
+from trainmaster.training.distcp.reader import CheckpointReader
 from trainmaster.training.distcp.writer import CheckpointWriter
 
-__all__ = ["CarefulPlanner", "CheckpointReader", "CheckpointWriter"]
+__all__ = ["BalancedPlanner", "CarefulPlanner", "CheckpointReader", "CheckpointWriter"]

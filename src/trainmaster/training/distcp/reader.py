@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
@@ -196,19 +195,3 @@ def _layers(items: Iterable[_Item]) -> Sequence[list[_Item]]:
         else:
             layers.append([item])
     return layers
-
-
-class CarefulPlanner(DefaultLoadPlanner):
-    """Reads plain values (counters, learning rates) without unpickling classes."""
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        loaded = torch.load(value, weights_only=True)
-        super().load_bytes(read_item, _repacked(loaded))
-
-
-def _repacked(value: object) -> io.BytesIO:
-    """The value in a stream of our own making, which may be read in any way."""
-    stream = io.BytesIO()
-    torch.save(value, stream)
-    stream.seek(0)
-    return stream

@@ -1,10 +1,10 @@
 """Writing: one file a rank, laid out first, then written by threads with the sum of every block.
 
 The plan of a save says what each rank writes; what several ranks hold alike (replicas of data parallelism) PyTorch's
-planner has by then given to one of them, to whoever had the least so far. A rank lays its items out one after the other
-(`envelope.py`), so the size is known before the first byte, and the bytes go from the tensors to the disk by way of a
-few small buffers (`storage/transfer.py`). No copy of the state is made; a tensor on a device or with gaps is brought
-into memory first.
+planner has by then given to one of them (`planner.py` does it in balance). A rank lays its items out one after the
+other (`envelope.py`), so the size is known before the first byte, and the bytes go from the tensors to the disk by way
+of a few small buffers (`storage/transfer.py`). No copy of the state is made; a tensor on a device or with gaps is
+brought into memory first.
 
 Publishing is what the last collective of the save does on the coordinator: if any rank failed, all raise and the
 directory stays under its hidden name, which nobody takes for a checkpoint. `ShardWriter` writes into a directory that
@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -39,9 +38,11 @@ from trainmaster.storage.checksum import crc32
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.foreign import METADATA_NAME
-from trainmaster.storage.pieces import Memory, Pieces, size_of
+from trainmaster.storage.pieces import Memory, Pieces
+from trainmaster.storage.pieces import size_of as piece_bytes
 from trainmaster.storage.transfer import write
 from trainmaster.training.distcp.envelope import ALIGNMENT, envelope
+from trainmaster.training.distcp.planner import size_of
 from trainmaster.training.distcp.tables import Stored, completed, index_from
 
 _FILE: Final = "\0file"
@@ -142,7 +143,7 @@ def _laid_out(name: str, plan: SavePlan, planner: SavePlanner) -> tuple[list[Sto
             before, behind = envelope(tensor.dtype, tensor.shape)
         padding = bytes(-at % ALIGNMENT)
         start = at + len(padding)
-        at = start + len(before) + size_of(body) + len(behind)
+        at = start + len(before) + piece_bytes(body) + len(behind)
         pieces += [padding, before, body, behind]
         offsets = item.index.offset
         items.append(
@@ -191,7 +192,7 @@ class CheckpointWriter(ShardWriter):
         self._world = len(plans)
         self._root.mkdir(parents=True, exist_ok=True)
         refuse_foreign(self._root, directory.look(self._root), self._position.step, self._mark.job)
-        refuse_full(self._root, sum(_planned_bytes(plan) for plan in plans))
+        refuse_full(self._root, sum(size_of(item) for plan in plans for item in plan.items))
         directory.open_staging(self._root / self._group, self._mark)
         return plans
 
@@ -249,14 +250,3 @@ def refuse_full(root: Path, needed_bytes: int) -> None:
     lacking = [problem for problem in before_save(directory.volume(root), needed_bytes) if problem.token == "no-space"]
     if lacking:
         raise OSError(lacking[0].sentence)
-
-
-def _planned_bytes(plan: SavePlan) -> int:
-    return sum(_item_bytes(item) for item in plan.items)
-
-
-def _item_bytes(item: Any) -> int:
-    if item.tensor_data is None:
-        return int(item.bytes_io_data.nbytes) if item.bytes_io_data else 0
-    chunk, dtype = item.tensor_data.chunk, item.tensor_data.properties.dtype
-    return int(torch.Size(chunk.sizes).numel()) * int(dtype.itemsize)

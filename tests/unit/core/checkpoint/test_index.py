@@ -1,4 +1,4 @@
-"""The index, the seal, who counts for retention, who writes slowly."""
+"""The index, the seal, who counts for retention, who writes what, who writes slowly."""
 
 import msgspec
 import pytest
@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.checkpoint.balance import shares
 from trainmaster.core.checkpoint.index import Chunk, Index, Plain, Tensor, gaps, lost_moments, rows, within
 from trainmaster.core.checkpoint.listing import Entry, step_name
 from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, sealed, unsealed
@@ -105,6 +106,20 @@ def test_what_is_damaged_does_not_count_and_the_fallback_stays() -> None:
     assert kept(entry(1, sound=True), entry(2, sound=True), entry(3), keep=1) == [2, 3]
     assert kept(entry(1, pin="baseline"), entry(2), entry(3), keep=1) == [1, 3]
     assert kept(entry(1, sound=False), entry(2, sound=False), keep=1) == [1, 2]
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.sets(st.integers(0, 3), min_size=1)), max_size=12))
+def test_each_thing_is_written_once_and_by_a_holder(things: list[tuple[int, set[int]]]) -> None:
+    holders = {place: sorted(ranks) for place, (_, ranks) in enumerate(things)}
+    told = shares(holders, {place: size for place, (size, _) in enumerate(things)}, 4)
+    assert all(told[place] in holders[place] for place in holders)
+
+
+def test_replicas_fill_up_whoever_has_least() -> None:
+    """1. Rank 0 alone has 60. 2. Of five things that all four hold, none goes to it until the others have as much."""
+    sizes = {"own": 60, "a": 50, "b": 40, "c": 30, "d": 20, "e": 10}
+    holders = {name: [0] if name == "own" else [0, 1, 2, 3] for name in sizes}
+    assert shares(holders, sizes, 4) == {"own": 0, "a": 1, "b": 2, "c": 3, "d": 3, "e": 2}
 
 
 def pace(writer: str, mib: int, seconds: float) -> Pace:
