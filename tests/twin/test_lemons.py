@@ -26,8 +26,8 @@ def found() -> LemonReport:
 
 
 def test_lemons_are_found_and_good_hosts_left_alone(found: LemonReport) -> None:
-    """1. So many fleets, 1.2 per cent of the hosts are lemons. 2. Most are found, and those that are a hundred times as bad
-    nearly all. 3. Hardly a good host is taken for one. 4. No line of an application took a host."""
+    """1. So many fleets, 1.2 per cent of the hosts are lemons. 2. Most are found, and those that are a hundred
+    times as bad nearly all. 3. Hardly a good host is taken for one. 4. No line of an application took a host."""
     bad = [band for band in found.bands if band.low >= 99]
     assert found.recall > (0.7 if SEEDS > 50 else 0.4)
     assert sum(band.found for band in bad) >= 0.95 * sum(band.planted for band in bad)

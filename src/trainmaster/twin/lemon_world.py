@@ -76,8 +76,8 @@ class LemonFleet(Value):
     jobs: tuple[Shares, ...] = (
         Shares("large", 64, 5, 5.0, 24.0),
         Shares("huge", 128, 2, 5.0, 24.0),
-        Shares("middle", 8, 20, 3.0, 14.0),
-        Shares("single", 1, 60, 3.0, 14.0),
+        Shares("middle", 8, 20, 5.0, 24.0),
+        Shares("single", 1, 60, 8.0, 36.0),
     )
 
     @classmethod
