@@ -253,7 +253,7 @@ def choose(step: Step, case: Case) -> Choice:
     host, conduct = step.state.hosts[case.host], step.state.health.conduct
     history = offenders.advise(step, case.host, case.unit, case.id) if case.findings[0].offence else None
     if history is not None and ladder.rank(history.remedy) > ladder.rank(case.remedy):
-        return Choice(rung=None, remedy=history.remedy, passed_over=(history.reason.sentence,))
+        return Choice(rung=None, remedy=history.remedy, passed_over=(history.told,))
     return ladder.choose(
         conduct.ladder, case.remedy, tried(step, case), lambda kind: remedies.problem(step, host, kind)
     )

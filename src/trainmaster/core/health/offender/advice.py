@@ -24,6 +24,7 @@ from trainmaster.core.base.time import DAY, Duration, Instant
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.conduct import OffenderLimits
 from trainmaster.core.health.offender.notes import cases, of_host, of_part, of_place, of_slot
+from trainmaster.core.health.offender.place import height_hint
 from trainmaster.core.health.offender.record import History, Incident, Return
 from trainmaster.core.health.words import Remedy
 
@@ -41,6 +42,12 @@ class Escalation(Value):
     """`part SERIAL`, `slot gpu 0000:1b:00 of h3`, `host h3`, `place r0007/3`."""
     look_at: tuple[str, ...] = ()
     """What to test or to exchange, the likeliest first."""
+
+    @property
+    def told(self) -> str:
+        """The reason, and where to look."""
+        look = "" if self.remedy is Remedy.RMA else f"; look at {', '.join(self.look_at)}"
+        return self.reason.sentence + look
 
 
 class _Asked(Value):
@@ -104,7 +111,10 @@ def advice(
         or _same_place(asked, limits)
     )
     assert found is None or found.remedy in (Remedy.TRIAGE, Remedy.RMA)
-    return found
+    if found is None or found.remedy is Remedy.RMA:
+        return found
+    hint = height_hint(history, place, since)
+    return found.but(look_at=(hint, *found.look_at)) if hint else found
 
 
 def is_slot_of(history: History, sent: Return, host: HostId, unit: str) -> bool:

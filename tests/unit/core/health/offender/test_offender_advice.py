@@ -114,6 +114,23 @@ def test_advice(stories: list[Story], answer: tuple[Remedy, Token, str] | None, 
         assert found.look_at
 
 
+def test_the_height_of_a_rack() -> None:
+    """1. In five racks the third host from below fails twice, and others now and then. 2. When a host at that height is
+    held for its history, the height is the first thing to look at; elsewhere nobody speaks of it."""
+    made = yard()
+    for rack in range(5):
+        faults(80, 85, host=f"x{rack}", place=f"r{rack}/3")(made)
+        faults(82, host=f"y{rack}", place=f"r{rack}/{rack + 4}")(made)
+    faults(81, 86)(made)
+    made.history.cloned_parts.add("G11")
+    found = made.advice("h1", slot(1), NOW, place="r9/3")
+    assert found is not None
+    assert found.look_at[0] == "height 3 of the racks: 10 cases in 5 racks, 0.7 at other heights"
+    elsewhere = made.advice("h1", slot(1), NOW, place="r9/5")
+    assert elsewhere is not None
+    assert not any("height" in each and "cases" in each for each in elsewhere.look_at)
+
+
 def test_a_rename_hides_nothing() -> None:
     """1. A part of h1 was sent back and found without fault. 2. The host is renamed. 3. Its slot fails: it is known."""
     made = yard()

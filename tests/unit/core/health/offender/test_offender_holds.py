@@ -124,6 +124,7 @@ def test_the_third_fault_of_a_slot_is_for_a_person() -> None:
     assert case is not None
     assert (case.state, case.remedy) == (CaseState.HELD, Remedy.TRIAGE)
     assert f"3rd case of {GPU} of h3 in 28 d" in case.reason.sentence
+    assert "look at the baseboard or riser of the slot" in case.reason.sentence
     assert world.done.count("h3:apply:gpu-reset") == 2
     assert [each.kind for each in of_host(world.engine.state.health.history, H3).incidents].count("ticket") == 1
 
