@@ -9,6 +9,7 @@ from trainmaster.core.health.book import CaseState
 from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.offender import acts as offenders
+from trainmaster.core.health.verification.outcome import Outcome, of_agents_sentence
 from trainmaster.core.health.words import Remedy, Verdict
 from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.maintenance.visit import MAINTENANCE
@@ -71,18 +72,22 @@ def lost(step: Step, name: HostId) -> None:
 
 
 def _verification_failed(step: Step, host: Host) -> None:
+    """What could not be run or judged is no offence, and no reason to boot: the host is not known to be well."""
+    has_failed = of_agents_sentence(host.reason.sentence.partition(": ")[2]) is Outcome.FAIL
     finding = Finding(
         unit="host",
-        verdict=Verdict.BAD,
-        remedy=Remedy.REBOOT,
+        verdict=Verdict.BAD if has_failed else Verdict.UNKNOWN,
+        remedy=Remedy.REBOOT if has_failed else Remedy.DIAGNOSE,
         rule="verification",
         summary=host.reason.sentence,
         evidence=(host.reason.sentence,),
+        offence=has_failed,
     )
     case = step.state.health.case_of.get(host.id)
     offenders.remember(
-        step, host.id, "verification", rule=finding.rule, answer=finding.answer, outcome="failed", case=case
-    )
+        step, host.id, "verification", rule=finding.rule, answer=finding.answer, case=case, offence=has_failed,
+        outcome="failed" if has_failed else "not-run",
+    )  # fmt: skip
     standing.own(step, host.id, finding)
 
 

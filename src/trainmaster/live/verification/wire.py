@@ -11,7 +11,9 @@ one of them only is slow. Blocks differ by sender and sample and are compared af
 Tests damage or delay what is sent by a subclass.
 """
 
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ PINGS_S: Final = 0.05
 BLOCKS_S: Final = 0.25
 """How long the samples of words and of blocks take together, if that many turns are allowed. A sample is the best of
 its turns: a busy moment spoils some of them, and not a quarter of a second."""
+LEAST_PINGS: Final = 5
 MOST_PINGS: Final = 200
 MOST_BLOCKS: Final = 32
 
@@ -34,6 +37,9 @@ class Exchanged(Value):
     bandwidth_s: float = 0.0
     latency_s: float = 0.0
     """How long all exchanges took."""
+    bandwidth_waited_s: float = 0.0
+    latency_waited_s: float = 0.0
+    """Of it without a processor, though there was something to do."""
     corrupt: str = ""
     dead: str = ""
 
@@ -82,30 +88,45 @@ def exchange(wire: Wire, size_bytes: int) -> Exchanged:
     torch, device = wire.torch, wire.device
     word = torch.zeros(1, dtype=torch.int64, device=device)
     wire.round_trip(word, word.clone())  # connections and their buffers are made at the first one
-    latencies, latency_s = _samples(wire, [(word, word.clone())] * SAMPLES, PINGS_S, MOST_PINGS)
+    latencies, latency_s, latency_waited_s = _samples(
+        wire, [(word, word.clone())] * SAMPLES, PINGS_S, LEAST_PINGS, MOST_PINGS
+    )
     sent = [block(torch, device, size_bytes, wire.own, sample) for sample in range(SAMPLES)]
     got = [torch.zeros_like(each) for each in sent]
-    costs, bandwidth_s = _samples(wire, list(zip(sent, got, strict=True)), BLOCKS_S, MOST_BLOCKS)
+    costs, bandwidth_s, bandwidth_waited_s = _samples(wire, list(zip(sent, got, strict=True)), BLOCKS_S, 1, MOST_BLOCKS)
     return Exchanged(
         bandwidth_costs=costs,
         latency_costs=latencies,
         bandwidth_s=bandwidth_s,
         latency_s=latency_s,
+        bandwidth_waited_s=bandwidth_waited_s,
+        latency_waited_s=latency_waited_s,
         corrupt=_damage(wire, got, size_bytes),
     )
 
 
-def _samples(wire: Wire, sent: list[tuple[Any, Any]], window_s: float, most: int) -> tuple[tuple[float, ...], float]:
-    """For each of what is sent the best of some turns, and how long all took. The first rank times one and says how
-    many turns fill the time."""
+def waited_s() -> float:
+    """How long threads of this process have waited for a processor so far, as the kernel counts it."""
+    total_ns = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that has just ended
+            total_ns += int((task / "schedstat").read_text().split()[1])
+    return total_ns / 1e9
+
+
+def _samples(
+    wire: Wire, sent: list[tuple[Any, Any]], window_s: float, least: int, most: int
+) -> tuple[tuple[float, ...], float, float]:
+    """For each of what is sent the best of some turns; how long all took, and how long it waited for a processor. The
+    first rank times one turn and says how many fill the time."""
     begun = perf_counter()
     wire.round_trip(*sent[0])
-    turns = max(1, min(most, round(window_s / len(sent) / (perf_counter() - begun))))
+    turns = max(least, min(most, round(window_s / len(sent) / (perf_counter() - begun))))
     said = wire.torch.full((1,), turns, dtype=wire.torch.int64, device=wire.device)
     heard = said.clone()
     wire.round_trip(said, heard)
     turns = turns if wire.is_first else int(heard)
-    start = perf_counter()
+    start, waited = perf_counter(), waited_s()
     samples = []
     for out, into in sent:
         best = float("inf")
@@ -114,7 +135,7 @@ def _samples(wire: Wire, sent: list[tuple[Any, Any]], window_s: float, most: int
             wire.round_trip(out, into)
             best = min(best, perf_counter() - begun)
         samples.append(best)
-    return tuple(samples), perf_counter() - start
+    return tuple(samples), perf_counter() - start, waited_s() - waited
 
 
 def _damage(wire: Wire, got: list[Any], size_bytes: int) -> str:

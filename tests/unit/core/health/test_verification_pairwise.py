@@ -337,6 +337,7 @@ def test_the_level_stays_where_it_is_until_half_are_bad() -> None:
     assert (level.centre, level.spread) == (1.0, 0.0)
     assert level.is_worse(100.0, Limits())
     assert not level.is_worse(1.4, Limits())
+    assert not level.is_worse(100.0, Limits(least_difference=100.0))
     mean = sum(costs) / 8
     deviation = (sum((each - mean) ** 2 for each in costs) / 8) ** 0.5
     assert (100.0 - mean) / deviation < 3.0
@@ -373,3 +374,25 @@ def test_one_rank_of_a_host_is_enough() -> None:
     none = conclude(host_of, clean.but(kind="bandwidth"), clean, NOTHING_WRONG, 1.0)
     assert (none.slow, none.outcome) == ((), Outcome.PASS)
     assert none.sentence == "8 hosts alike in bandwidth and latency; the collective is right"
+
+
+@pytest.mark.parametrize(("least", "unsteady"), [(0.0, True), (0.1, True), (100.0, False)])
+def test_what_is_below_the_least_difference_unsettles_nobody(least: float, unsteady: bool) -> None:
+    """1. Peers that differ by a factor of four. 2. Unsteady, unless all of that is less than what is looked at."""
+    level = level_of([1.0, 1.3, 1.7, 2.2, 2.8, 3.6, 4.6])
+    assert level.is_unsteady(Limits(least_difference=least)) is unsteady
+
+
+def test_slow_without_a_processor_says_nothing() -> None:
+    """1. A host is slow in all rounds, while others used its processors. 2. Not told, nobody is blamed. 3. Fast in
+    spite of it is fast. 4. Slow with processors to itself, or slower than the waiting explains, it is named."""
+    waiting = [each.but(waited_share=0.8) for each in measure(8, {3: 4.0})]
+    found = judged(8, waiting)
+    assert (found.cause, found.outcome, found.named, found.unseen) == ("unknown", Outcome.INVALID, (), ("h3",))
+    assert found.host_outcome("h3") is Outcome.NOT_RUN
+    assert "h2 - h3, h3 - h4: slow while others used the processors" in found.sentence
+    assert judged(8, [each.but(waited_share=0.8) for each in measure(8)]).cause == "none"
+    assert judged(8, [*waiting, *measure(8, {3: 4.0})]).named == ("h3",)
+    assert judged(8, [each.but(waited_share=0.4) for each in measure(8, {3: 4.0})]).named == ("h3",)
+    all_busy = judged(3, [each.but(waited_share=0.8, costs=(i + 1.0,) * 3) for i, each in enumerate(measure(3))])
+    assert all_busy.named == ()

@@ -20,6 +20,9 @@ from trainmaster.core.base.value import Value
 _NORMAL: Final = 1.4826
 """Standard deviations in a median absolute deviation, of a normal distribution."""
 
+_CLEARLY: Final = 4.0
+"""Least differences: so far apart they are surely the thing that is measured."""
+
 
 class Limits(Value):
     """When a difference counts."""
@@ -31,8 +34,10 @@ class Limits(Value):
     """Of the logarithm, so about 5 %: no set is taken to be steadier than that."""
     least_samples: int = 3
     """Of a pair in a round."""
-    most_spread: float = 0.22
-    """Above it the peers differ so much that being three times as slow would not stand out."""
+    least_difference: float = 0.0
+    """In the unit of the costs: what is below it is not the thing that is measured (the scheduler, say)."""
+    most_hidden: float = 3.0
+    """Ratio. If by deviations somebody has to be slower than that to stand out, nobody was seen to be well."""
 
 
 class Level(Value):
@@ -48,7 +53,7 @@ class Level(Value):
 
     def bound(self, limits: Limits) -> float:
         """Costs above it are worse than usual."""
-        return self.centre * self._factor(limits)
+        return max(self.centre * self._factor(limits), self.centre + limits.least_difference)
 
     def is_worse(self, cost: float, limits: Limits) -> bool:
         return cost > self.bound(limits)
@@ -57,6 +62,11 @@ class Level(Value):
         """So much better that the others are the ones to be explained. Twice as far away as the bound for worse, since
         near neighbours are a little faster everywhere."""
         return cost * self._factor(limits) ** 2 < self.centre
+
+    def is_unsteady(self, limits: Limits) -> bool:
+        """The peers differ so much that a slow one may be hidden among them."""
+        hides = math.exp(limits.deviations * self.spread)
+        return hides > limits.most_hidden and self.centre * (hides - 1.0) > _CLEARLY * limits.least_difference
 
     def _factor(self, limits: Limits) -> float:
         return max(limits.effect, math.exp(limits.deviations * max(self.spread, limits.least_spread)))

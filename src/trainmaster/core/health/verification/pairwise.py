@@ -9,7 +9,9 @@ Rules, in this order:
 3. Who is in one pair that is not slow is cleared. A host is *named* if all its pairs are slow, with two partners or
    more, and one of these is cleared: only it can be the reason. Who has slow pairs only and no cleared partner is in
    *doubt*. A slow pair of two cleared hosts is a slow *path*.
-4. If half of the hosts or more are named or in doubt, or all hosts of one switch (two at least) and they alone, or all
+4. A pair that is slow only while its ends waited for a processor (others use it) says nothing: it is *busy*. What is
+   left without the waiting has to be slow by itself.
+5. If half of the hosts or more are named or in doubt, or all hosts of one switch (two at least) and they alone, or all
    paths across the edge of a switch, that is a *common cause*: nobody is blamed.
 
 Pairs that are corrupt (what arrived is not what was sent) or dead (nothing came within the time) count as slow ones do,
@@ -46,6 +48,8 @@ class Measured(Value):
     detail: str = ""
     ends_s: tuple[float, float] | None = None
     """How long the whole exchange took, as each end saw it."""
+    waited_share: float = 0.0
+    """Part of that time in which an end was ready to go on and had no processor, both ends together."""
 
 
 class Judgement(Value):
@@ -89,6 +93,8 @@ class Sight(Value):
     """The best sample of each pair that works."""
     broken: dict[HostPair, str]
     """Pairs that were corrupt, or dead in every round, with the first detail."""
+    busy: tuple[HostPair, ...]
+    """Slow pairs that say nothing."""
     level: Level | None
     slow: frozenset[HostPair]
     partners: dict[str, frozenset[str]]
@@ -119,13 +125,8 @@ def judge(
     sight = look(hosts, measured, limits)
     unseen = tuple(host for host in hosts if not sight.partners.get(host))
     if len(hosts) - len(unseen) < 2:
-        return Judgement(
-            kind=kind,
-            cause="unknown",
-            outcome=Outcome.NOT_RUN,
-            sentence="there is no partner to measure with",
-            unseen=unseen,
-        )
+        why = _busy(sight) if sight.busy else "there is no partner to measure with"
+        return Judgement(kind=kind, cause="unknown", outcome=Outcome.NOT_RUN, sentence=why, unseen=unseen)
     found = _verdict(kind, sight, limits, switches or {}, expected_cost)
     return found.but(unseen=unseen, numbers=_numbers(sight, limits), evidence=_evidence(kind, sight))
 
@@ -135,28 +136,34 @@ def look(hosts: Sequence[str], measured: Iterable[Measured], limits: Limits) -> 
     cost: dict[HostPair, float] = {}
     corrupt: dict[HostPair, str] = {}
     dead: dict[HostPair, str] = {}
-    partners: dict[str, set[str]] = {}
+    unwaited: dict[HostPair, float] = {}
     for each in measured:
-        one, other = each.hosts
-        pair = _pair(one, other)
-        partners.setdefault(one, set()).add(other)
-        partners.setdefault(other, set()).add(one)
+        pair = _pair(*each.hosts)
         if each.problem == "corrupt":
             corrupt.setdefault(pair, each.detail)
         elif each.problem == "dead":
             dead.setdefault(pair, each.detail)
         else:
-            cost[pair] = min(*each.costs, cost.get(pair, math.inf))
+            best = min(each.costs)
+            cost[pair] = min(best, cost.get(pair, math.inf))
+            unwaited[pair] = max(best * (1.0 - min(each.waited_share, 1.0)), unwaited.get(pair, 0.0))
     cost = {pair: value for pair, value in cost.items() if pair not in corrupt}
     broken = {**{pair: why for pair, why in dead.items() if pair not in cost}, **corrupt}
-    best: dict[str, float] = {}
+    bests: dict[str, float] = {}
     for pair, value in cost.items():
         for host in pair:
-            best[host] = min(value, best.get(host, math.inf))
-    level = level_of(best.values()) if best else None
-    slow = {pair for pair, value in cost.items() if level is not None and level.is_worse(value, limits)}
+            bests[host] = min(value, bests.get(host, math.inf))
+    level = level_of(bests.values()) if bests else None
+    worse = {pair for pair, value in cost.items() if level is not None and level.is_worse(value, limits)}
+    busy = tuple(sorted(pair for pair in worse if level is None or not level.is_worse(unwaited[pair], limits)))
+    cost = {pair: value for pair, value in cost.items() if pair not in busy}
+    partners: dict[str, set[str]] = {}
+    for one, other in (*cost, *broken):
+        partners.setdefault(one, set()).add(other)
+        partners.setdefault(other, set()).add(one)
     return Sight(
-        hosts=tuple(hosts), cost=cost, broken=broken, level=level, slow=frozenset(slow | set(broken)),
+        hosts=tuple(hosts), cost=cost, broken=broken, busy=busy, level=level,
+        slow=frozenset((worse - set(busy)) | set(broken)),
         partners={host: frozenset(its) for host, its in partners.items()},
     )  # fmt: skip
 
@@ -221,9 +228,11 @@ def _nothing(
     """Nobody is slow; whether that means anything."""
     level = sight.level
     assert level is not None
+    if sight.busy:
+        return _unknown(verdict, _busy(sight))
     if level.count < 3 and not was_expected:
         return _unknown(verdict, f"{level.count} hosts are too few to compare, and no figure was expected of them")
-    if level.spread > limits.most_spread:
+    if level.is_unsteady(limits):
         return _unknown(
             verdict, f"the peers differ by {100.0 * level.spread:.0f} %: too unsteady for a slow one to stand out"
         )
@@ -305,11 +314,16 @@ def _how(sight: Sight, pairs: Sequence[HostPair]) -> str:
     return f"{least:.1f} times as slow as usual"
 
 
+def _busy(sight: Sight) -> str:
+    shown = ", ".join(f"{one} - {other}" for one, other in sight.busy[:3])
+    return f"{shown}: slow while others used the processors"
+
+
 def _numbers(sight: Sight, limits: Limits) -> dict[str, int | float]:
     numbers: dict[str, int | float] = {
         "hosts": len(sight.hosts), "pairs": len(sight.cost) + len(sight.broken), "slow_pairs": len(sight.slow)
     }  # fmt: skip
-    if sight.level is not None:
+    if sight.level is not None and sight.cost:
         worst = max(sight.cost.values())
         numbers |= {
             "usual_us": round(1e6 * sight.level.centre, 1),
