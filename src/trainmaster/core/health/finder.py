@@ -65,6 +65,8 @@ class Finder:
 
     def _held(self, kind: bytes) -> tuple[tuple[str, ...], bool]:
         """The literals that a line of this kind holds or may hold."""
+        remember = len(kind) <= LONGEST
+        kind = kind[:LONGEST]
         found = [
             (literal, bare)
             for gate, literals in self._gates.items()
@@ -73,7 +75,7 @@ class Finder:
             if bare in kind
         ]
         held = tuple(literal for literal, _ in found), any(literal.encode() != bare for literal, bare in found)
-        if len(kind) <= LONGEST:
+        if remember:
             if len(self._kinds) >= _REMEMBERED:
                 self._kinds.clear()
             self._kinds[kind] = held

@@ -39,6 +39,8 @@ from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN, Verdict
 _LOG_SHARE: Final = 0.5
 """So many lines must begin as log lines do for a text without signals to be a healthy log."""
 _LARGE: Final = 1_000_000
+_HUGE: Final = 32_000_000
+"""No tool prints more than this for people, so that a larger text is a log, or nothing."""
 _SMALL: Final = 20_000
 """So much of a file is looked at for what it tells about others."""
 _HOST: Final = re.compile(r"(([A-Za-z][A-Za-z0-9-]*?)-?\d{1,5})(?:\.[a-z.]+)?")
@@ -107,7 +109,10 @@ def read_all(files: Sequence[tuple[str, str]], index: Index) -> list[Finding]:
 
 
 def _no_form(block: Block, alone: bool) -> Finding:
-    shown = [Row(row.number, row.text[:200]) for row in block.rows() if row.text.strip()][:1]
+    skipped = len(block.text) - len(block.text.lstrip())
+    number = block.first + block.text.count("\n", 0, skipped)
+    line = block.text[skipped : skipped + 200].split("\n", 1)[0].rstrip()
+    shown = [Row(number, line)] if line else []
     summary = "this has no form that is known" if alone else "not read: this has no form that is known"
     return block.found("host", UNKNOWN if alone else SKIPPED, "no-form", summary, rows=shown, confidence="low")
 
@@ -156,7 +161,7 @@ def _block(block: Block, index: Index, shared: Shared, several: bool) -> tuple[l
         found = next((its for reader in own if (its := reader(block, index))), None)
         found = found or boots.read(block, shared.ordered)
         return (found, None) if found else ([], _log(block, index, shared, several))
-    if len(block.text) > _LARGE and headed(block.text) >= _LOG_SHARE:
+    if len(block.text) > _HUGE or (len(block.text) > _LARGE and headed(block.text) >= _LOG_SHARE):
         return [], _log(block, index, shared, several)
     readers = (
         smi.read, smi_tables.read, dcgm.read, ports.read, pci_list.read, slurm.read, lustre.read, disks.read, links.read

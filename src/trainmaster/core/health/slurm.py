@@ -28,6 +28,8 @@ _WORDS: Final = {
     "NO_RESPOND": "NOT_RESPONDING", "POW_UP": "POWERING_UP", "POW_DN": "POWERING_DOWN", "PLND": "PLANNED",
     "FUTR": "FUTURE", "BOOT": "REBOOT_ISSUED", "REBOOT": "REBOOT_REQUESTED",
 }  # fmt: skip
+_SMALL: Final = 100_000
+"""Bare states are what somebody typed, or a list for people."""
 _GRES: Final = re.compile(r"^(?:NodeName=\S+ +)?(?:AutoDetect=\w+|Name=gpu\b)", re.MULTILINE | re.IGNORECASE)
 _MISCONFIGURED: Final = Answer(verdict=Verdict.BAD, remedy=Remedy.CONFIG)
 _STATE: Final = re.compile(r"[A-Za-z_]{2,20}[*#~%@^!$-]?(?:\+[A-Za-z_]{3,20}[*#~%@^!$-]?)*")
@@ -212,6 +214,8 @@ def _reasons(block: Block) -> Iterator[Finding]:
 
 def _bare(block: Block) -> Iterator[Finding]:
     """States without a host, a spelling or several a line. Spellings that do not agree are two states, not one."""
+    if len(block.text) > _SMALL:
+        return
     for row in block.rows():
         spellings = [part.strip() for part in row.text.split("|")]
         if not all(_STATE.fullmatch(each) for each in spellings) or not row.text.strip():
