@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import nvml
 from tests.fakes.nvml import SLOTS, Gpus
+from tests.integration.agent_host import eventually, is_gone
 
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.words import OK
@@ -107,6 +108,7 @@ def test_what_can_not_be_killed_is_left_behind_and_not_joined_by_more(gpus: Gpus
     assert "an earlier look still hangs" in said[f"gpu {PATIENT}"].summary
     gpus.say()
     os.kill(corpse, 9)
+    eventually(lambda: is_gone(corpse))
     seen, said = look(gpus, rounds)
     assert (len(seen.texts), said) == (8, {})
 

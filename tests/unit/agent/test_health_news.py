@@ -1,7 +1,7 @@
 """What is news to the server, and what is not; records of the kernel."""
 
 from trainmaster.core.agent.health_news import REPORT_LIMIT, REST, Known, aged, of_events, of_state, settled
-from trainmaster.core.base.time import Duration, seconds
+from trainmaster.core.base.time import Instant, seconds
 from trainmaster.core.health import kmsg
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.words import OK, RESET, WATCH, Answer
@@ -83,9 +83,20 @@ def test_reports_are_bounded_and_nothing_is_lost() -> None:
 
 
 def test_old_lines_carry_their_age() -> None:
-    assert aged(finding(last_us=1), Duration(30)).summary == "s"
-    assert aged(finding(last_us=1), seconds(300)).summary == "s; 4 min old when it was read"
-    assert aged(finding(last_us=1), seconds(86_400)).summary == "s; 23 h old when it was read"
+    """1. On the clock of the boot. 2. On the wall's. 3. What can't be has no age: the future, a stamp that has
+    no year."""
+    now = Instant(1_796_000_000_000_000)
+
+    def told(last_us: int, up_s: float) -> str:
+        return aged(finding(last_us=last_us), seconds(up_s), now).summary
+
+    assert told(1, 0.00003) == "s"
+    assert told(1, 301) == "s; 5 min old when it was read"
+    assert told(1, 86_401) == "s; 24 h old when it was read"
+    assert told(now - seconds(7_200), 50) == "s; 2 h old when it was read"
+    assert told(now + seconds(50), 50) == "s"
+    assert told(seconds(100), 50) == "s"
+    assert told(seconds(30 * 365 * 86_400), 50) == "s"
 
 
 def test_records_of_the_kernel() -> None:

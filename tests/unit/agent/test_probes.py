@@ -123,6 +123,17 @@ def test_links_that_go_down(root: Path) -> None:
     assert "ib-link-downed" not in host.look("network")
 
 
+def test_links_that_go_down_together(root: Path) -> None:
+    """Both ports of a host went down three times: the switch, and no fault of the host."""
+    tree.port(root, "mlx5_1", link_downed=9)
+    host = Host(root)
+    host.look("network")
+    for name in ("mlx5_0", "mlx5_1"):
+        tree.port(root, name, link_downed=12)
+    finding = host.look("network")["ib-link-flaps"]
+    assert (str(finding.answer), "2 ports of this host do" in finding.summary) == ("watch, none", True)
+
+
 def test_ethernet(root: Path) -> None:
     """1. A link that was up is down: a suspect. 2. Set down by somebody: well. 3. The carrier came and went."""
     host = Host(root)

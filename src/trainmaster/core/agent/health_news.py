@@ -15,7 +15,7 @@ Reports are bounded: the worst go first, and what found no room is still news at
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from trainmaster.core.base.time import Duration, seconds
+from trainmaster.core.base.time import DAY, Duration, Instant, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.health.events import Gone
 from trainmaster.core.health.finding import Finding
@@ -32,6 +32,9 @@ LINE_LIMIT: Final = 600
 """Characters of a line of evidence that travel."""
 FRESH: Final = seconds(60.0)
 """What is older when it is read is said to be old."""
+_A_YEAR: Final = 365 * DAY
+_A_BOOT: Final = 20 * _A_YEAR
+"""No boot lasts so long: larger stamps are of the wall's clock."""
 
 
 class Known(Value):
@@ -138,10 +141,20 @@ def _remembered(known: Mapping[tuple[str, str], Known]) -> tuple[Known, ...]:
     return tuple(sorted(kept, key=lambda each: (each.unit, each.rule)))
 
 
-def aged(finding: Finding, up: Duration) -> Finding:
-    """A finding of a log on the clock of the boot, with its age if it is old; `up` is how long the boot lasts."""
-    if finding.last_us is None or finding.last_us > up or up - finding.last_us < FRESH:
+def age(finding: Finding, up: Duration, now: Instant) -> Duration | None:
+    """How long ago a finding of a log was seen last: on the clock of the boot, which lasts since `up`, or on that of
+    the wall. None: it does not say, or says something that can't be (a stamp without a year, a clock that was set)."""
+    if finding.last_us is None:
+        return None
+    since = (now if finding.last_us > _A_BOOT else up) - finding.last_us
+    return Duration(since) if 0 <= since < _A_YEAR else None
+
+
+def aged(finding: Finding, up: Duration, now: Instant) -> Finding:
+    """A finding of a log, with its age if it is old."""
+    since = age(finding, up, now)
+    if since is None or since < FRESH:
         return finding
-    minutes = (up - finding.last_us) // seconds(60.0)
-    age = f"{minutes // 60} h" if minutes >= 120 else f"{minutes} min"
-    return finding.but(summary=f"{finding.summary}; {age} old when it was read")
+    minutes = since // seconds(60.0)
+    words = f"{minutes // 60} h" if minutes >= 120 else f"{minutes} min"
+    return finding.but(summary=f"{finding.summary}; {words} old when it was read")

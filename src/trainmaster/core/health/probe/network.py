@@ -5,7 +5,7 @@ host. So a port that was never seen up is watched and no more, whatever its stat
 the reader of states says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainmaster.core.health.capture import Block
 from trainmaster.core.health.finding import Finding
@@ -43,6 +43,22 @@ def findings(tree: Leaves, seen_up: frozenset[str], index: Index) -> Iterator[Fi
             answer, why = (OK, "") if _is_off(tree, found.group(1)) else (SUSPECT, "it was up, and is down")
             yield claim(unit, answer, "link-state", why, [line(found.group(), value)], ["cable; the switch's port"])
     yield from _slow(tree)
+
+
+def together(grown: Iterable[Finding]) -> Iterator[Finding]:
+    """Ports that flap alone are bad; several of one host at once have a common cause, which is the switch or its
+    maintenance and no fault of the host."""
+    findings = list(grown)
+    flapping = {finding.unit for finding in findings if finding.verdict is Verdict.BAD}
+    for finding in findings:
+        if finding.verdict is not Verdict.BAD or len(flapping) == 1:
+            yield finding
+            continue
+        summary = f"{finding.summary}; {len(flapping)} ports of this host do"
+        yield finding.but(
+            verdict=WATCH.verdict, remedy=WATCH.remedy, offence=False, scope="", summary=summary, confidence="medium",
+            next_evidence=("the switch that they share", *finding.next_evidence),
+        )  # fmt: skip
 
 
 def _is_off(tree: Leaves, name: str) -> bool:

@@ -12,8 +12,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from trainmaster.core.agent.health_news import age
 from trainmaster.core.base.ids import BootId
-from trainmaster.core.base.time import HOUR
+from trainmaster.core.base.time import HOUR, Duration
 from trainmaster.core.base.value import Value
 from trainmaster.core.health import kmsg
 from trainmaster.core.health.finding import Finding, worst
@@ -24,6 +25,7 @@ from trainmaster.core.health.stream import LogStream
 from trainmaster.core.health.verification.deadline import deadline_s
 from trainmaster.core.health.verification.outcome import answer_of
 from trainmaster.core.health.words import OK, UNKNOWN, Answer, Remedy, Verdict
+from trainmaster.live.agent.files import now
 from trainmaster.live.agent.health.judge import Judge
 from trainmaster.live.agent.health.log_source import KmsgSource, up_us
 from trainmaster.live.agent.health.probes import PROBES
@@ -182,4 +184,5 @@ def _log(path: str, index: Index) -> tuple[list[Finding], str]:
         why = f"the kernel's log is there and can't be read: {error.strerror or error}"
         return [claim("host", UNKNOWN, "kernel-log-unreadable", why, next=["run it as root"], offence=False)], ""
     found = [each.but(unit="host" if each.unit == "host host" else each.unit, host="") for each in stream.findings()]
-    return [each for each in found if each.last_us is None or each.last_us >= up_us() - WINDOW], ""
+    ages = [(each, age(each, Duration(up_us()), now())) for each in found]
+    return [each for each, since in ages if since is None or since <= WINDOW], ""

@@ -67,7 +67,8 @@ class Judge:
     def _nvml(self, seen: Seen, at_us: int) -> Iterable[Finding]:
         text = "\n".join(seen.texts.values())
         self._gpus |= {f"gpu {item}": gpus.fields(its) for item, its in seen.texts.items()}
-        yield from smi.read(Block("", "", "nvidia-smi -q", 1, f"{gpus.HEAD}\n{text}"), self._index) or ()
+        for finding in smi.read(Block("", "", "nvidia-smi -q", 1, f"{gpus.HEAD}\n{text}"), self._index) or ():
+            yield finding.but(rule="nvml")  # what nvidia-smi itself says is another probe's, and ends with that
         for item, its in seen.texts.items():
             yield from gpus.links(f"gpu {item}", its)
 
@@ -82,7 +83,7 @@ class Judge:
         tree = leaves(seen.texts[""])
         found = [*network.findings(tree, frozenset(self._memory.up), self._index)]
         self._remember(self._memory.but(up=tuple(sorted({*self._memory.up, *network.up(tree)}))))
-        return [*found, *self._grown("network", tree, at_us)]
+        return [*found, *network.together(self._grown("network", tree, at_us))]
 
     def _counted(self, seen: Seen, at_us: int) -> Iterable[Finding]:
         return self._grown("memory", leaves(seen.texts[""]), at_us)

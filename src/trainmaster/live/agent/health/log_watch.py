@@ -20,6 +20,7 @@ from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.stream import LogStream
 from trainmaster.core.health.words import UNKNOWN
+from trainmaster.live.agent.files import now
 from trainmaster.live.agent.health.log_source import LogSource, store, stored, up_us
 from trainmaster.live.agent.health.teller import Teller
 
@@ -101,7 +102,7 @@ class LogWatch:
         store(self._place, place)
 
     def _told(self, findings: Iterable[Finding]) -> list[Finding]:
-        return [aged(finding, Duration(up_us())) for finding in findings]
+        return [aged(finding, Duration(up_us()), now()) for finding in findings]
 
 
 def _lost(count: int) -> Finding:

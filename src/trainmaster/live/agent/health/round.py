@@ -278,10 +278,12 @@ class _Process:
         if say.begin:
             self._current = say.begin, say.item
         elif say.of:
-            self._left[0] = say.of, say.items or []
-            self._rounds.listed(say.of, say.items or [])
-            if not say.items:
-                del self._left[0]
+            items = say.items or []
+            self._rounds.listed(say.of, items)
+            if self._handed_over:  # it took long to list them, and what comes behind is another's
+                self._rounds._lane([(say.of, items)] if items else [])
+                return True
+            self._left[0:1] = [(say.of, items)] if items else []
             self._current = None
         elif say.end:
             self._rounds.ended(say)
