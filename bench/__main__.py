@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-BENCHES = ("agent", "cli", "engine", "health", "log", "planner", "recovery", "twin")
+BENCHES = ("agent", "cli", "engine", "health", "log", "planner", "recorder", "recovery", "twin")
 
 
 ALSO = {"agent": ("health",)}

@@ -26,7 +26,7 @@ SEEDS = range(6)
 
 
 def files(number: str, *, but: tuple[str, ...] = ()) -> Files:
-    [directory] = [path for root in (HERE, SHARED) for path in root.glob(f"{number}-*")]
+    directory = next(path for root in (HERE, SHARED) for path in root.glob(f"{number}-*"))
     chosen = sorted(path for path in directory.iterdir() if path.name not in ("expected.md", *but))
     return [(path.name, path.read_text("utf-8")) for path in chosen]
 

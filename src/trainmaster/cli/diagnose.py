@@ -6,17 +6,24 @@ answer names ranks and hosts only as far as the evidence carries, and says what 
 
 import sys
 from collections.abc import Callable
+from typing import Final
 
 import click
+import msgspec
 
 from trainmaster.cli.errors import NoSuchThing, WrongUsage
 from trainmaster.cli.options import Command, shows
 from trainmaster.cli.output import Column, Output
 from trainmaster.cli.words import section
+from trainmaster.core.base.hostlist import fold
 from trainmaster.core.diagnosis.answer import Diagnosis, ranks_text
 from trainmaster.core.diagnosis.evidence import Unusable
 from trainmaster.core.diagnosis.judge import judge
+from trainmaster.core.diagnosis.live import LiveDiagnosis
+from trainmaster.core.diagnosis.stacks import JobStacks
 from trainmaster.live.diagnosis.files import evidence
+
+FRAMES_SHOWN: Final = 12
 
 
 @click.command(
@@ -42,6 +49,37 @@ def diagnose(files: tuple[str, ...], output: Output) -> None:
         kind = NoSuchThing if "no such file" in error.reason else WrongUsage
         raise kind(f"cannot use {error.place}", error.reason, error.fix) from error
     show(found, output)
+
+
+def show_live(live: LiveDiagnosis, output: Output) -> None:
+    """Prints a diagnosis of a running job, flat: what it was measured by stands beside the fields of the diagnosis."""
+    if output.form in ("table", "wide", "name"):
+        show(live.diagnosis, output)
+        if output.form != "name" and not output.columns:
+            section("Measured by")
+            sys.stdout.write(f"  {live.bound}\n  ranks have waited for {live.standing_s:.1f} s\n")
+            if live.silent_hosts:
+                sys.stdout.write(f"  no answer from {fold(live.silent_hosts)}\n")
+        return
+    flat = {**msgspec.structs.asdict(live.diagnosis), **msgspec.structs.asdict(live)}
+    del flat["diagnosis"]
+    output.one("live-diagnosis", flat, [])
+
+
+def show_stacks(found: JobStacks, output: Output) -> None:
+    """Prints groups of equal stacks, the smallest first."""
+    if output.form not in ("table", "wide"):
+        output.one("stacks", found, [])
+        return
+    for group in found.groups:
+        frames = group.frames if output.form == "wide" else group.frames[:FRAMES_SHOWN]
+        more = len(group.frames) - len(frames)
+        lines = frames or (group.trouble,)
+        text = "".join(f"  {line}\n" for line in lines) + (f"  ... {more} more (-o wide)\n" if more else "")
+        section(f"{ranks_text(group.ranks)} on {fold(group.hosts)}, state {group.states or '-'}")
+        sys.stdout.write(text)
+    if found.silent_hosts:
+        sys.stderr.write(f"no answer from {fold(found.silent_hosts)}\n")
 
 
 def show(found: Diagnosis, output: Output) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TextIO
 from trainmaster.cli.client import Client, Pause, job_path
 from trainmaster.cli.errors import Failed, Unreachable
 from trainmaster.cli.output import duration_text
-from trainmaster.cli.words import ENDED, clock_text, hosts_text, job_state, reason_text
+from trainmaster.cli.words import ENDED, clock_text, hosts_text, job_state, loss_text, reason_text
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import encode
 from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
@@ -121,7 +121,7 @@ def status_line(job: JobView, figures: JobProgress | None, lost: str) -> str:
     if figures is not None and job_state(job) == "running":
         current = (figures.attempt, figures.epoch) == (job.attempt, job.epoch) and figures.step >= 0
         if current:
-            facts += [f"step {figures.step:,}", f"loss {figures.loss:.4f}", f"{figures.step_s:.3f} s/step"]
+            facts += [f"step {figures.step:,}", f"loss {loss_text(figures.loss)}", f"{figures.step_s:.3f} s/step"]
         if current and figures.published_step >= 0:
             facts.append(f"saved {figures.published_step:,}")
     if job.hosts:

@@ -12,7 +12,7 @@ from trainmaster.cli.errors import WrongUsage
 from trainmaster.cli.follow import Json, Lines, Screen, Teller, follow, judge
 from trainmaster.cli.options import Change, Noun, changes, check_writable, settings_flags, shows
 from trainmaster.cli.output import Column, Output, duration_text, instant_text, say
-from trainmaster.cli.words import DURATION, ENDED, hosts_text, job_state, reason_text, section, small_table
+from trainmaster.cli.words import DURATION, ENDED, hosts_text, job_state, loss_text, reason_text, section, small_table
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.reasons import Reason
@@ -44,6 +44,8 @@ def job() -> None:
     """Submit training jobs, see how they are, and end them."""
 
 
+ASK_ALL_S: Final = 60.0
+"""For questions that all hosts of a job must answer."""
 _job_argument = click.argument("name", metavar="JOB", shell_complete=complete_jobs)
 """An id, or the name of the newest job of that name."""
 
@@ -186,9 +188,8 @@ def _fields(detail: JobDetail) -> list[Column]:
     job, spec, told, account = detail.job, detail.spec, detail.progress, detail.account
     figures = f"step {job.step:,}" if job.step >= 0 else ""
     if told is not None and told.step >= 0:
-        figures = (
-            f"step {told.step:,}, loss {told.loss:.4f}, {told.step_s:.3f} s/step ({_age(detail, told.step_at)} ago)"
-        )
+        figures = f"step {told.step:,}, loss {loss_text(told.loss)}, {told.step_s:.3f} s/step"
+        figures += f" ({_age(detail, told.step_at)} ago)"
     saved = f"step {job.published_step:,}" if job.published_step >= 0 else ""
     ranks = count_text(spec.hosts * spec.ranks_per_host, "rank")
     values: list[tuple[str, object]] = [
@@ -402,6 +403,48 @@ def watch(name: str, timeout: float | None, output: Output) -> None:
     elif sys.stdout.isatty():
         teller = Screen(sys.stdout)
     judge(follow(client, detail, teller, timeout))
+
+
+@job.command(
+    examples=[
+        ("trainmaster job diagnose llama", "what holds it up, right now"),
+        ("trainmaster job diagnose job-7 -o json", "missing, ahead and waiting ranks, for programs"),
+        ("trainmaster diagnose rank*.log dumps/", "after the fact, from files"),
+    ],
+    exit_codes=(0, 2, 3, 5, 6),
+)
+@_job_argument
+@shows
+def diagnose(name: str, output: Output) -> None:
+    """Say what holds up a running job, from its ranks' recorders and processes.
+
+    Works while ranks hang or are stopped. A job that has ended is diagnosed from its files: trainmaster diagnose.
+    """
+    from trainmaster.cli.diagnose import show_live
+    from trainmaster.core.diagnosis.live import LiveDiagnosis
+
+    show_live(connect(ASK_ALL_S).get(job_path(name, "diagnosis"), LiveDiagnosis), output)
+
+
+@job.command(
+    examples=[
+        ("trainmaster job stacks llama", "the odd ones first"),
+        ("trainmaster job stacks llama -o json", "all frames, for programs"),
+        ("trainmaster job diagnose llama", "which rank to look at"),
+    ],
+    exit_codes=(0, 2, 3, 5, 6),
+)
+@_job_argument
+@shows
+def stacks(name: str, output: Output) -> None:
+    """Show the Python stacks of all ranks of a running job; ranks with equal stacks stand together.
+
+    Taken by py-spy where the host has it and may use it, else by the process itself.
+    """
+    from trainmaster.cli.diagnose import show_stacks
+    from trainmaster.core.diagnosis.stacks import JobStacks
+
+    show_stacks(connect(ASK_ALL_S).get(job_path(name, "stacks"), JobStacks), output)
 
 
 @job.command(

@@ -99,6 +99,10 @@ def hosts_text(hosts: Sequence[str]) -> str:
     return f"{count_text(len(hosts), 'host')} {fold(hosts)}" if hosts else "no hosts"
 
 
+def loss_text(loss: float | None) -> str:
+    return f"{loss:.4f}" if loss is not None else "not finite"
+
+
 def section(title: str) -> None:
     sys.stdout.write(f"\n{title}\n")
 

@@ -7,6 +7,7 @@ On a terminal the line of progress is rewritten in place; elsewhere a line comes
 import sys
 import time
 
+from trainmaster.cli.words import loss_text
 from trainmaster.live.server.resources import JobDetail, JobProgress
 
 QUIET_S = 3.0
@@ -54,5 +55,5 @@ def describe(detail: JobDetail, progress: JobProgress | None, steps: int) -> str
     done = round(20 * progress.step / steps)
     bar = "#" * done + "." * (20 - done)
     spare = f" + spare {' '.join(job.spares)}" if job.spares else ""
-    loss = f"loss {progress.loss:.4f}  {progress.step_s:.2f} s/step"
+    loss = f"loss {loss_text(progress.loss)}  {progress.step_s:.2f} s/step"
     return f"{job.name} [{bar}] step {progress.step}/{steps}  {loss}  epoch {job.epoch} on {' '.join(job.hosts)}{spare}"

@@ -20,6 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
@@ -28,12 +29,15 @@ import torch
 import torch.distributed as dist
 
 from trainmaster.core.agent.board import SIZE, Board, Phase, Request
+from trainmaster.core.agent.ring import Slow
 from trainmaster.core.checkpoint.position import Position, proceed
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.training import metrics
 from trainmaster.training.agreement import maxima
 from trainmaster.training.checkpoint_io import Checkpoints
 from trainmaster.training.errors import SaveFailed, TrainingError
+from trainmaster.training.recorder import Recorder, record
+from trainmaster.training.stacks import answer_for_stacks
 from trainmaster.training.surroundings import Surroundings, read
 
 _TIMEOUT: Final = datetime.timedelta(minutes=10)
@@ -55,14 +59,16 @@ def open_session(checkpoint_dir: Path | None, every_steps: int | None, keep: int
     store = _form_group(here)
     board.put("grouped_at", _now())
     _advance(board, Phase.GROUPED)
-    return Session(here, board, store)
+    answer_for_stacks(here.board)
+    return Session(here, board, store, record(here.board, here.rank, here.world))
 
 
 class Session:
     """Made by `trainmaster.training.session`. Every method but `report` and the properties is a collective."""
 
-    def __init__(self, here: Surroundings, board: Board, store: dist.Store) -> None:
+    def __init__(self, here: Surroundings, board: Board, store: dist.Store, recorder: Recorder | None) -> None:
         self._here = here
+        self._recorder = recorder
         self._board = board
         self._store = store
         self._step = 0
@@ -140,6 +146,12 @@ class Session:
             self._complete_step(time.monotonic() - started)
             self._answer_requests(total)
 
+    @contextmanager
+    def phase(self, name: Literal["evaluation", "compile", "other"]) -> Iterator[None]:
+        """Says that what the block does takes long by nature, so that it is not taken for a hang."""
+        with self._recorder.phase(Slow[name.upper()]) if self._recorder else nullcontext():
+            yield
+
     def report(self, step: int, *, loss: float, samples: int) -> None:
         """Tells the loss of the current step (the global one, equal on all ranks) and the global samples so far."""
         assert step == self._step + 1, (step, self._step)
@@ -174,6 +186,8 @@ class Session:
         if board.integer("first_step_at") == 0:
             board.put("first_step_at", now)
         _advance(board, Phase.TRAINING)
+        if self._recorder is not None:
+            self._recorder.completed(self._step)
         if self._metrics is not None:
             self._write_metrics(self._metrics, now / 1e6, step_s)
 
@@ -215,11 +229,15 @@ class Session:
             return
         assert self._model is not None
         assert self._optimizer is not None
+        with self._recorder.phase(Slow.SAVE) if self._recorder else nullcontext():
+            self._save_now(self._checkpoints, self._model, self._optimizer)
+
+    def _save_now(self, checkpoints: Checkpoints, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         started = time.monotonic()
         _advance(self._board, Phase.SAVING)
         position = Position(samples=self._samples, global_batch=self._global_batch, step=self._step)
         try:
-            saved = self._checkpoints.save(self._model, self._optimizer, position)
+            saved = checkpoints.save(model, optimizer, position)
         except SaveFailed as failure:
             self._board.put("failed_saves", self._board.integer("failed_saves") + 1)
             self._tell(f"the save of step {self._step} failed: {failure}")

@@ -33,7 +33,7 @@ SIZE: Final = HEADER_SIZE + CAPACITY * RECORD_SIZE
 LEFT: Final = struct.Struct("<q")
 WAITED_OFFSET: Final = 32
 LEFT_OFFSET: Final = 40
-_HEAD: Final = struct.Struct("<Qqqqqqqd")
+_HEAD: Final = struct.Struct("<Qqqqqq")
 _GROUP: Final = struct.Struct("<32siii12i")
 _GROUPS_OFFSET: Final = 256
 GROUPS_MAX: Final = (HEADER_SIZE - _GROUPS_OFFSET) // _GROUP.size
@@ -99,8 +99,6 @@ class RingReading(Value):
     """Lines ever written."""
     slow: int
     slow_since_us: int
-    bound_s: float
-    """What the job itself says that a step may take, 0: nothing."""
     groups: tuple[RingGroup, ...]
     calls: tuple[RingCall, ...]
     """Oldest first."""
@@ -145,7 +143,7 @@ class Ring:
 
     def clear(self, pid: int) -> None:
         self._buffer[:SIZE] = bytes(SIZE)
-        _HEAD.pack_into(self._buffer, 0, MAGIC, CAPACITY, pid, 0, 0, 0, 0, 0.0)
+        _HEAD.pack_into(self._buffer, 0, MAGIC, CAPACITY, pid, 0, 0, 0)
 
     def is_valid(self) -> bool:
         magic, capacity, *_ = _HEAD.unpack_from(self._buffer, 0)
@@ -169,16 +167,10 @@ class Ring:
         LEFT.pack_into(self._buffer, 40, now_us)
         LEFT.pack_into(self._buffer, 32, slow)
 
-    def set_bound(self, bound_s: float) -> None:
-        struct.pack_into("<d", self._buffer, 56, bound_s)
-
-    def set_written(self, written: int) -> None:
-        LEFT.pack_into(self._buffer, 48, written)
-
     def read(self) -> RingReading:
         """What it says now; lines that are being written are left out."""
         data = bytes(self._buffer[:SIZE])
-        _, capacity, pid, groups, slow, since, _, bound_s = _HEAD.unpack_from(data, 0)
+        _, capacity, pid, groups, slow, since = _HEAD.unpack_from(data, 0)
         assert capacity == CAPACITY
         calls = []
         for offset in range(HEADER_SIZE, SIZE, RECORD_SIZE):
@@ -207,7 +199,6 @@ class Ring:
             written=calls[-1][0] if calls else 0,
             slow=slow,
             slow_since_us=since,
-            bound_s=bound_s,
             groups=tuple(_group(data, index) for index in range(min(max(groups, 0), GROUPS_MAX))),
             calls=tuple(call for _, call in calls),
         )

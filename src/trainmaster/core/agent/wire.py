@@ -46,7 +46,8 @@ class Instruction(Value):
 
 
 class Query(Value):
-    """A question that changes nothing and is not logged. kind `log`: the tail of a worker's output."""
+    """A question that changes nothing and is not logged. kind `log`: the tail of a worker's output; `rings`:
+    where all ranks of an epoch on this host stand (`core/agent/ring.py`); `stacks`: their stacks."""
 
     id: str
     kind: str
@@ -73,7 +74,8 @@ class RankProgress(Value):
     phase: int
     step: int
     step_at: Instant
-    loss: float
+    loss: float | None
+    """None: not a number, or infinite, which JSON does not hold."""
     step_s: float
     published_step: int
     note: str = ""

@@ -137,7 +137,7 @@ def slow_phase(evidence: Evidence, stop: Stop | None) -> Diagnosis | None:
     timeout_s = (stop.timeout_s if stop else None) or evidence.timeout_s
     tables = [each for each in evidence.times if slow.phase_of(each.metric) in ("save", "evaluation", "compilation")]
     busy = [each for each in evidence.workers if each.phase in ("save", "evaluation", "compile", "start", "other")]
-    if stop is not None and stop.missing and busy:
+    if stop is not None and stop.missing and busy and not any(each.state in ("T", "t") for each in evidence.workers):
         return _busy(stop, busy)
     if not frame and not (tables and timeout_s and stop is not None):
         return None

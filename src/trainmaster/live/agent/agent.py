@@ -20,11 +20,13 @@ import msgspec
 
 from trainmaster import __version__
 from trainmaster.core.agent.journal import Entry, Line
+from trainmaster.core.agent.ring import Rings
 from trainmaster.core.agent.steps import does_nothing
 from trainmaster.core.agent.wire import Heartbeat, Instruction, Query, Register, Registered
 from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, HostId, SessionId
 from trainmaster.core.base.time import seconds
-from trainmaster.core.base.value import Value
+from trainmaster.core.base.value import Value, encode
+from trainmaster.core.diagnosis.stacks import HostStacks
 from trainmaster.core.effects import (
     AnyEffect,
     AskWorkers,
@@ -51,6 +53,7 @@ from trainmaster.live.agent.packages import Components
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.reboot import Rebooter
 from trainmaster.live.agent.session import Session
+from trainmaster.live.diagnosis.ranks import stacks, state
 
 _log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 0.02
@@ -275,7 +278,24 @@ class Agent:
             _log.critical("a defect in the agent", exc_info=task.exception())
 
     async def _answer(self, query: Query) -> None:
-        await self.session.answer(query, self._log_tail(query))
+        if query.kind in ("rings", "stacks"):
+            await self.session.answer(query, await self._looked(query))
+        else:
+            await self.session.answer(query, self._log_tail(query))
+
+    async def _looked(self, query: Query) -> bytes:
+        """What can be seen of the ranks of an epoch from outside; empty if none ran here."""
+        attempt = self.attempts.get(query.attempt)
+        epoch = query.epoch or max(attempt.groups if attempt is not None else (), default=0)
+        group = attempt.groups.get(epoch) if attempt is not None else None
+        if group is None:
+            return b""
+        seen = group.seen()
+        if query.kind == "stacks":
+            taken = await asyncio.to_thread(stacks, self.host, seen)
+            return encode(HostStacks(host=self.host, stacks=taken))
+        looked = await asyncio.to_thread(lambda: tuple(state(seen[rank], query.lines) for rank in sorted(seen)))
+        return encode(Rings(host=self.host, attempt=query.attempt, epoch=epoch, at=now(), ranks=looked))
 
     def _log_tail(self, query: Query) -> bytes:
         if query.kind != "log":

@@ -1,6 +1,7 @@
 """The workers of one epoch on this host, as the agent sees them: boards, processes, and what was told of them."""
 
 import logging
+import math
 from collections.abc import Callable
 
 from trainmaster.core.agent.board import Phase, Reading
@@ -13,6 +14,7 @@ from trainmaster.live.agent.boards import MappedBoard
 from trainmaster.live.agent.files import now, read_or_none
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.processes import ProcessName
+from trainmaster.live.diagnosis.ranks import Seen
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +51,20 @@ class Group:
 
     def reading(self, rank: int) -> Reading:
         return self.boards[rank].read()
+
+    def seen(self) -> dict[int, Seen]:
+        """All ranks, also those that have ended, for a look from outside."""
+        place = (self.attempt, self.epoch)
+        return {
+            rank: Seen(
+                rank,
+                self.processes[rank].pid if rank in self.processes and not self.told.has_exited(rank) else None,
+                self._paths.ring(*place, rank),
+                self._paths.stacks(*place, rank),
+                board.read(),
+            )
+            for rank, board in self.boards.items()
+        }
 
     def speaks(self) -> bool:
         """Whether rank 0, which speaks for the epoch, runs here."""
@@ -106,7 +122,7 @@ def _progress(rank: int, reading: Reading) -> RankProgress:
         phase=int(reading.phase),
         step=reading.step if reading.phase >= Phase.ATTACHED else -1,
         step_at=reading.step_at,
-        loss=reading.loss,
+        loss=reading.loss if math.isfinite(reading.loss) else None,
         step_s=reading.step_s,
         published_step=reading.published_step,
         note=reading.note,

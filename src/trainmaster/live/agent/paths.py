@@ -68,6 +68,14 @@ class HostPaths(Value):
     def board(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
         return self.epoch(attempt, epoch) / f"board-{rank}"
 
+    def ring(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
+        """Of the recorder; there is one if the script opened a training session."""
+        return self.epoch(attempt, epoch) / f"ring-{rank}"
+
+    def stacks(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
+        """Where the rank writes its stacks when it is asked."""
+        return self.epoch(attempt, epoch) / f"stacks-{rank}"
+
     def exit_record(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
         return self.epoch(attempt, epoch) / f"exit-{rank}.json"
 

@@ -18,6 +18,7 @@ from trainmaster.core.base.value import encode
 from trainmaster.live.server import (
     agents,
     changes,
+    diagnosis,
     health_routes,
     maintenance,
     maintenance_changes,
@@ -37,6 +38,7 @@ async def openapi(call: Call) -> Response:
 ROUTES: Final[tuple[Route, ...]] = (
     *agents.ROUTES,
     *people.ROUTES,
+    *diagnosis.ROUTES,
     *changes.ROUTES,
     *maintenance.ROUTES,
     *maintenance_changes.ROUTES,

@@ -4,12 +4,14 @@ server that starts anew knows it again within one heartbeat."""
 from trainmaster.core.agent.wire import GroupProgress, Heartbeat, RankProgress
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.time import Instant
+from trainmaster.core.diagnosis.live import LiveDiagnosis
 from trainmaster.core.fleet.events import Reached
 
 
 class LiveView:
     def __init__(self) -> None:
         self._beats: dict[HostId, tuple[Instant, dict[AttemptId, GroupProgress]]] = {}
+        self._diagnoses: dict[AttemptId, LiveDiagnosis] = {}
 
     def beat(self, heartbeat: Heartbeat, now: Instant) -> None:
         """`now`: when it arrived, by our clock."""
@@ -40,3 +42,20 @@ class LiveView:
             if group is not None and group.epoch == epoch:
                 found += [(host, at, rank) for rank in group.ranks]
         return tuple(sorted(found, key=lambda row: row[2].rank))
+
+    # --- what holds up jobs, as the watch found it
+
+    def diagnosis(self, attempt: AttemptId, epoch: int) -> LiveDiagnosis | None:
+        """What holds up this epoch; None: nothing that is known."""
+        found = self._diagnoses.get(attempt)
+        return found if found is not None and found.epoch == epoch else None
+
+    def keep_diagnosis(self, attempt: AttemptId, found: LiveDiagnosis) -> None:
+        self._diagnoses[attempt] = found
+
+    def forget_diagnosis(self, attempt: AttemptId) -> None:
+        self._diagnoses.pop(attempt, None)
+
+    def keep_diagnoses(self, attempts: set[AttemptId]) -> None:
+        """Forgets those of all other attempts."""
+        self._diagnoses = {name: found for name, found in self._diagnoses.items() if name in attempts}

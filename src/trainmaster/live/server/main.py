@@ -32,6 +32,7 @@ from trainmaster.live.adapters.sqlite_log import SqliteLog
 from trainmaster.live.adapters.system_clock import SystemClock
 from trainmaster.live.declaration import Declaration, events
 from trainmaster.live.server.app import build
+from trainmaster.live.server.diagnosis import Watch
 from trainmaster.live.server.links import AgentLinks
 from trainmaster.live.server.runtime import Runtime
 from trainmaster.live.server.service import Service, Settings
@@ -132,17 +133,19 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     running = asyncio.create_task(service.run())
+    watching = asyncio.create_task(Watch(service).run())
     answering = asyncio.create_task(http.serve(sockets=[listening]))
     stopped = asyncio.create_task(stop.wait())
     with _announced(runtime, listening, state_dir, service.started_at):
-        await asyncio.wait((running, answering, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((running, answering, watching, stopped), return_when=asyncio.FIRST_COMPLETED)
         logger.info("stopping")
         service.stop()
         http.should_exit = True
-        results = await asyncio.gather(running, answering, return_exceptions=True)
+        watching.cancel()
+        results = await asyncio.gather(running, answering, watching, return_exceptions=True)
         stopped.cancel()
     for result in results:
-        if isinstance(result, BaseException):
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
             raise result
 
 

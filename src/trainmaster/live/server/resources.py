@@ -95,7 +95,8 @@ class RankView(Value):
     phase: str
     step: int
     step_at: Instant
-    loss: float
+    loss: float | None
+    """None: not a finite number."""
     step_s: float
     note: str
 
@@ -112,7 +113,8 @@ class JobProgress(Value):
     """Newest completed step of any rank; -1: none in this epoch yet."""
     step_at: Instant
     """End of that step."""
-    loss: float
+    loss: float | None
+    """None: not a finite number."""
     """Of that step."""
     step_s: float
     published_step: int

@@ -9,6 +9,7 @@ from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, JobId, job_of
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, in_seconds
+from trainmaster.core.diagnosis.live import LiveDiagnosis
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.recovery.stall import RankMark, stalled
@@ -105,6 +106,9 @@ def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason
     attempt = newest_attempt(state, job)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return None
+    known = live.diagnosis(attempt.id, attempt.epoch.number)
+    if known is not None:
+        return _held_up(known)
     told = live.ranks(attempt.id, attempt.epoch.number, attempt.members)
     marks = [
         RankMark(
@@ -113,6 +117,17 @@ def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason
         for host, _, rank in told
     ]
     return stalled(marks, now)
+
+
+def _held_up(known: LiveDiagnosis) -> Reason:
+    found = known.diagnosis
+    numbers: dict[str, int | float | str] = {
+        "kind": found.kind.value,
+        "confidence": found.confidence,
+        "standing_s": known.standing_s,
+        "bound_s": known.bound_s,
+    }
+    return Reason(token=Token.STEP_STALLED, sentence=f"{found.kind.value}: {found.summary}", numbers=numbers)
 
 
 def job_view(state: ClusterState, job: Job, live: LiveView, now: Instant) -> JobView:

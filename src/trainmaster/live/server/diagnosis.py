@@ -1,0 +1,212 @@
+"""Diagnosis of running jobs: asks the agents, judges, and keeps watch.
+
+    GET /v1/jobs/{job}/diagnosis     what holds up a job, right now
+    GET /v1/jobs/{job}/stacks        stacks of all ranks, grouped
+
+The watch asks nothing as long as heartbeats show that steps come at the job's own pace. When none came for longer than
+its bound, or the last ones took half again as long as before, the agents are asked once and the answer is kept with the
+job, where status and job show it, until the job goes on. None of it is in the log of events: it changes nothing, and a
+new server finds it again within a second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.agent.ring import Rings
+from trainmaster.core.agent.wire import Query
+from trainmaster.core.base.ids import AttemptId, HostId
+from trainmaster.core.base.reasons import Token
+from trainmaster.core.base.time import Instant, in_seconds
+from trainmaster.core.base.value import Value
+from trainmaster.core.diagnosis.answer import Kind
+from trainmaster.core.diagnosis.live import LiveDiagnosis, diagnose
+from trainmaster.core.diagnosis.pace import PHASE_S, Pace, slowed
+from trainmaster.core.diagnosis.stacks import HostStacks, JobStacks, Stack, grouped
+from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.scheduling.job import Job
+from trainmaster.live.server import views
+from trainmaster.live.server.http import Call, Refusal, Route
+from trainmaster.live.server.links import AgentLinks
+from trainmaster.live.server.people import known_job
+from trainmaster.live.server.service import Service
+
+LOOK_EVERY_S: Final = 0.5
+AGAIN_SHARE: Final = 0.1
+"""The longer a job stands, the rarer it is looked at: after this share of the time that it stands."""
+STRAGGLER_S: Final = 10.0
+"""Between two looks at a job that one rank holds up."""
+CALLS: Final = 300
+"""Lines of each rank's ring that are asked for."""
+HOSTS_AT_ONCE: Final = 64
+ALARMS: Final = (
+    Kind.DESYNC, Kind.USER_CODE_STALL, Kind.PROCESS_STOPPED, Kind.IN_FLIGHT_STALL, Kind.KILLED, Kind.STRAGGLER,
+)  # fmt: skip
+T = TypeVar("T", bound=Value)
+logger = logging.getLogger(__name__)
+
+
+async def _asked(
+    links: AgentLinks, hosts: Sequence[HostId], query: Query, kind: type[T], timeout_s: float
+) -> tuple[list[T], tuple[HostId, ...]]:
+    """The answers of all hosts that give one in time, and the hosts that don't."""
+    some = asyncio.Semaphore(HOSTS_AT_ONCE)
+
+    async def ask(host: HostId) -> T | None:
+        async with some:
+            body = await links.ask(host, query, timeout_s)
+        try:
+            return msgspec.json.decode(body, type=kind) if body else None
+        except msgspec.DecodeError as error:
+            logger.error("%s answers %s with something else: %s", host, query.kind, error)
+            return None
+
+    answers = await asyncio.gather(*(ask(host) for host in hosts))
+    silent = tuple(host for host, answer in zip(hosts, answers, strict=True) if answer is None)
+    return [answer for answer in answers if answer is not None], silent
+
+
+async def look(links: AgentLinks, job: Job, attempt: Attempt, now: Instant, timeout_s: float) -> LiveDiagnosis:
+    """Asks the agents of an attempt's hosts, and judges what they tell."""
+    epoch = attempt.epoch.number
+    query = Query(id="", kind="rings", attempt=attempt.id, rank=0, epoch=epoch, lines=CALLS)
+    rings, silent = await _asked(links, attempt.hosts_of(epoch), query, Rings, timeout_s)
+    ranks = job.spec.hosts * job.spec.ranks_per_host
+    found, standing_s, bound = await asyncio.to_thread(diagnose, rings, ranks, silent)
+    return LiveDiagnosis(
+        job=job.id,
+        attempt=attempt.id,
+        epoch=epoch,
+        at=now,
+        diagnosis=found,
+        standing_s=round(standing_s, 3),
+        bound_s=round(bound.bound_s, 3),
+        bound=bound.sentence(),
+        silent_hosts=silent,
+    )
+
+
+class Watch:
+    """Looks at the running jobs, and keeps what it found in the service's `LiveView`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._paces: dict[tuple[AttemptId, int], Pace] = {}
+        self._slow: set[tuple[AttemptId, int]] = set()
+        self._looked: dict[AttemptId, Instant] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.once()
+
+    async def once(self) -> None:
+        """Looks at every running job; asks the agents of those that stand or became slow."""
+        async with self._service.settled() as runtime:
+            state = runtime.engine.state
+            running = [
+                (job, attempt)
+                for job in state.jobs.values()
+                if (attempt := views.newest_attempt(state, job)) is not None
+                and attempt.state is AttemptState.RUNNING
+                and attempt.epochs
+            ]
+        live = {(attempt.id, attempt.epoch.number) for _, attempt in running}
+        self._paces = {key: pace for key, pace in self._paces.items() if key in live}
+        self._service.live.keep_diagnoses({attempt.id for _, attempt in running})
+        wanted = [(job, attempt) for job, attempt in running if self._wants(attempt)]
+        await asyncio.gather(*(self._diagnose(job, attempt) for job, attempt in wanted))
+
+    def _wants(self, attempt: Attempt) -> bool:
+        """Whether the agents should be asked; also learns from the newest heartbeats."""
+        now, epoch = self._service.now(), attempt.epoch.number
+        told = self._service.live.ranks(attempt.id, epoch, attempt.members)
+        if not told:
+            return False
+        key = (attempt.id, epoch)
+        pace = self._paces.setdefault(key, Pace())
+        lead = max((rank for _, _, rank in told), key=lambda rank: (rank.step, rank.step_at))
+        saving = any(Phase(rank.phase) is not Phase.TRAINING for _, _, rank in told)
+        pace.see(lead.step, lead.step_at, quiet=not saving and key not in self._slow)
+        self._slow = self._slow | {key} if saving else self._slow - {key}
+        known = self._service.live.diagnosis(attempt.id, epoch)
+        stands = lead.step > 0 and in_seconds(now - lead.step_at) > pace.bound().bound_s
+        since_s = in_seconds(now - self._looked.get(attempt.id, Instant(0)))
+        if saving and in_seconds(now - lead.step_at) < PHASE_S:
+            return False
+        if stands:
+            return since_s > max(LOOK_EVERY_S, AGAIN_SHARE * in_seconds(now - lead.step_at))
+        if slowed(pace.steps_s) or (known is not None and known.diagnosis.kind is Kind.STRAGGLER):
+            return since_s > (STRAGGLER_S if known is not None else LOOK_EVERY_S)
+        if known is not None:
+            self._service.live.forget_diagnosis(attempt.id)
+        return False
+
+    async def _diagnose(self, job: Job, attempt: Attempt) -> None:
+        service = self._service
+        self._looked[attempt.id] = service.now()
+        found = await look(service.links, job, attempt, service.now(), service.settings.query_timeout_s)
+        if found.diagnosis.kind in ALARMS:
+            service.live.keep_diagnosis(attempt.id, found)
+            logger.warning("%s: %s: %s", attempt.id, found.diagnosis.kind.value, found.diagnosis.summary)
+        else:
+            service.live.forget_diagnosis(attempt.id)
+
+
+async def diagnosis(call: Call) -> LiveDiagnosis:
+    found, attempt = await _running(call)
+    service = call.service
+    return await look(service.links, found, attempt, service.now(), service.settings.query_timeout_s)
+
+
+async def stacks(call: Call) -> JobStacks:
+    found, attempt = await _running(call)
+    service, epoch = call.service, attempt.epoch.number
+    query = Query(id="", kind="stacks", attempt=attempt.id, rank=0, epoch=epoch)
+    timeout_s = 4 * service.settings.query_timeout_s
+    told, silent = await _asked(service.links, attempt.hosts_of(epoch), query, HostStacks, timeout_s)
+    all_stacks: list[Stack] = [stack for host in told for stack in host.stacks]
+    return JobStacks(job=found.id, attempt=attempt.id, epoch=epoch, groups=grouped(all_stacks), silent_hosts=silent)
+
+
+async def _running(call: Call) -> tuple[Job, Attempt]:
+    """The job and its newest attempt, whose hosts may know something. Raises `Refusal`."""
+    async with call.service.settled() as runtime:
+        state = runtime.engine.state
+        found = known_job(state, call.name("job"))
+        attempt = views.newest_attempt(state, found)
+        if attempt is None or not attempt.epochs:
+            raise Refusal(404, Token.NO_SUCH_JOB, f"{found.spec.name} ({found.id}) has not started yet: no ranks")
+        if not attempt.is_live():
+            sentence = f"{found.spec.name} ({found.id}) has ended, and nothing of its ranks is kept"
+            raise Refusal(404, Token.NO_SUCH_JOB, sentence, "trainmaster diagnose with its logs")
+        return found, attempt
+
+
+Handler = Callable[[Call], Awaitable[Value]]
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/jobs/{job}/diagnosis",
+        access="viewer",
+        summary="What holds up a running job, from the recorders and processes of its ranks",
+        handle=diagnosis,
+        answer=LiveDiagnosis,
+        errors=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{job}/stacks",
+        access="operator",
+        summary="Stacks of all ranks of a running job, grouped by equal ones",
+        handle=stacks,
+        answer=JobStacks,
+        errors=(404,),
+    ),
+)

@@ -1,0 +1,158 @@
+"""One job of four ranks on two hosts gets into every kind of trouble; what holds it up is named, live."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.house import SCRIPTS, House, as_json, job, running, wait
+
+from trainmaster.core.diagnosis.answer import Kind
+from trainmaster.core.diagnosis.live import LiveDiagnosis
+from trainmaster.core.diagnosis.stacks import JobStacks
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
+RANKS = range(4)
+EVERY = 40
+"""Steps between saves."""
+PRELOADED = ("torch", "trainmaster.training.runtime")
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    with running(hosts=2) as fleet:
+        yield fleet
+
+
+class Trouble:
+    """A job that does as it is told, and the alarms that are raised for it."""
+
+    def __init__(self, house: House, directory: Path) -> None:
+        self.house, self.directory = house, directory
+        command = ("python", str(SCRIPTS / "troubled.py"), str(directory))
+        self.name = house.submit(job("troubled", command, every=EVERY, ranks_per_host=2, preload=PRELOADED))
+
+    def tell(self, word: str, *ranks: int) -> None:
+        for rank in ranks:
+            (self.directory / str(rank)).write_text(word)
+
+    def forget(self) -> None:
+        for rank in RANKS:
+            (self.directory / str(rank)).unlink(missing_ok=True)
+
+    def step(self) -> int:
+        return self.house.detail(self.name).job.step
+
+    def steps(self, more: int) -> None:
+        goal = self.step() + more
+        wait(f"step {goal}", lambda: self.step() >= goal)
+
+    def alarm(self) -> str:
+        """What the job shows by itself, without being asked."""
+        reason = self.house.detail(self.name).job.reason
+        return reason.sentence if reason is not None else ""
+
+    def look(self) -> LiveDiagnosis:
+        return self.house.get(f"/v1/jobs/{self.name}/diagnosis", LiveDiagnosis)
+
+    def quiet_for(self, seconds: float) -> None:
+        """No alarm at all within this time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert not self.alarm(), self.alarm()
+            time.sleep(0.05)
+
+    def quiet_until_step(self, step: int) -> None:
+        """No alarm at all until this step."""
+
+        def reached() -> bool:
+            assert not self.alarm(), self.alarm()
+            return self.step() >= step
+
+        wait(f"step {step}", reached)
+
+    def named(self, kind: Kind, since: float) -> LiveDiagnosis:
+        """The alarm comes by itself, within twice the bound; then what a look says."""
+        wait(f"an alarm of {kind}", lambda: self.alarm().startswith(kind.value))
+        took_s = time.monotonic() - since
+        found = self.look()
+        assert took_s < 2 * found.bound_s, (took_s, found.bound)
+        assert found.diagnosis.kind is kind, found
+        return found
+
+
+@pytest.fixture(scope="module")
+def trouble(house: House) -> Trouble:
+    directory = house.state / "trouble"
+    directory.mkdir()
+    found = Trouble(house, directory)
+    wait("it trains", lambda: house.detail(found.name).job.attempt_state == "running")
+    return found
+
+
+def test_no_false_alarm(trouble: Trouble) -> None:
+    """1. A first step of 2.5 s, a save in which rank 0 takes 3 s, an evaluation of 3 s on rank 1. 2. Nobody is alarmed;
+    whoever asks during the evaluation is told that nothing hangs."""
+    trouble.quiet_until_step(20)
+    trouble.tell("save 3", 0)
+    trouble.quiet_until_step(EVERY + 5)
+    trouble.forget()
+    trouble.tell("evaluate 3", 1)
+    trouble.quiet_for(2.0)
+    assert trouble.look().diagnosis.kind in (Kind.NONE, Kind.SLOW_PHASE)
+    trouble.forget()
+    trouble.quiet_until_step(trouble.step() + 5)
+
+
+def test_a_rank_that_is_slow(trouble: Trouble) -> None:
+    """1. Rank 2 takes three times as long for its part. 2. It is named, and no other. 3. It is over when it is over."""
+    trouble.steps(40)
+    since = time.monotonic()
+    trouble.tell("slow 3", 2)
+    found = trouble.named(Kind.STRAGGLER, since)
+    assert found.diagnosis.slow_ranks == (2,)
+    trouble.forget()
+    wait("the alarm is taken back", lambda: not trouble.alarm())
+
+
+def test_a_rank_that_is_stopped(trouble: Trouble) -> None:
+    """1. Rank 1 gets SIGSTOP. 2. It is named as stopped. 3. Its stack is seen all the same. 4. SIGCONT: it goes on."""
+    trouble.steps(20)
+    process = trouble.house.worker(trouble.name, 1)
+    since = time.monotonic()
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        found = trouble.named(Kind.PROCESS_STOPPED, since)
+        assert found.diagnosis.missing_ranks == (1,)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    wait("the alarm is taken back", lambda: not trouble.alarm())
+
+
+def test_a_rank_that_stands_in_its_own_code(trouble: Trouble) -> None:
+    """1. Rank 3 waits in its loop for a file. 2. It is named, the others wait. 3. Its stack stands alone."""
+    trouble.steps(20)
+    since = time.monotonic()
+    trouble.tell("stall", 3)
+    found = trouble.named(Kind.USER_CODE_STALL, since)
+    assert (found.diagnosis.missing_ranks, found.diagnosis.waiting_ranks) == ((3,), (0, 1, 2))
+    assert found.diagnosis.hosts == ()
+    stacks = trouble.house.get(f"/v1/jobs/{trouble.name}/stacks", JobStacks)
+    assert stacks.groups[0].ranks == (3,)
+    assert any("troubled.py" in frame for frame in stacks.groups[0].frames)
+    told = as_json(trouble.house.cli("job", "diagnose", trouble.name, "-o", "json").stdout)
+    assert (told["kind"], told["missing_ranks"]) == ("user-code-stall", [3])
+    assert "rank 3 on h2" in trouble.house.cli("job", "stacks", trouble.name).stdout
+    trouble.forget()
+    wait("the alarm is taken back", lambda: not trouble.alarm())
+
+
+def test_a_rank_that_skips_a_collective(trouble: Trouble) -> None:
+    """1. Rank 0 leaves out a collective, and goes on to the next one. 2. It is named as out of step."""
+    trouble.steps(20)
+    since = time.monotonic()
+    trouble.tell("skip", 0)
+    found = trouble.named(Kind.DESYNC, since)
+    assert found.diagnosis.missing_ranks == (0,)

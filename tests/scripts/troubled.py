@@ -1,0 +1,65 @@
+"""A training of several ranks that gets into trouble on command: `troubled.py DIRECTORY`.
+
+A rank looks for `DIRECTORY/RANK` in each step and does what stands in it: `slow 3` (takes so many times as long),
+`stall` (stands until the file is gone), `skip` (leaves out one collective), `evaluate 3`, `save 3` (seconds).
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import trainmaster.training as tm
+from trainmaster.training.checkpoint_io import Checkpoints
+
+PACE_S = 0.05
+directory = Path(sys.argv[1])
+whole_save = Checkpoints.save
+
+
+def asked(rank: int) -> list[str]:
+    try:
+        return (directory / str(rank)).read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with tm.session() as session:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.AdamW(model.parameters())
+        session.restore(model=model, optimizer=optimizer, global_batch=4)
+        for step in session.steps(total=1_000_000):
+            word, *rest = asked(session.rank) or [""]
+            if step == 1:
+                time.sleep(2.5)
+            while word == "stall" and asked(session.rank):
+                time.sleep(0.01)
+            if word == "evaluate":
+                with session.phase("evaluation"):
+                    time.sleep(float(rest[0]))
+            time.sleep(PACE_S * (float(rest[0]) if word == "slow" else 1.0))
+            loss = model(torch.ones(2, 4)).square().mean()
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            if word != "skip":
+                dist.barrier()
+            optimizer.step()
+            optimizer.zero_grad()
+            session.report(step, loss=loss.item(), samples=session.samples + 4)
+
+
+def slow_save(self: Checkpoints, *arguments: object) -> object:
+    word, *rest = asked(dist.get_rank()) or [""]
+    if word == "save":
+        time.sleep(float(rest[0]))
+    return whole_save(self, *arguments)
+
+
+if __name__ == "__main__":
+    Checkpoints.save = slow_save
+    main()
