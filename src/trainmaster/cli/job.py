@@ -10,6 +10,7 @@ import click
 from trainmaster.cli.client import Client, complete_jobs, connect, job_path
 from trainmaster.cli.errors import WrongUsage
 from trainmaster.cli.follow import Json, Lines, Screen, Teller, follow, judge
+from trainmaster.cli.job_looks import diagnose, stacks
 from trainmaster.cli.options import Change, Noun, changes, check_writable, settings_flags, shows
 from trainmaster.cli.output import Column, Output, duration_text, instant_text, say
 from trainmaster.cli.words import DURATION, ENDED, hosts_text, job_state, loss_text, reason_text, section, small_table
@@ -44,8 +45,6 @@ def job() -> None:
     """Submit training jobs, see how they are, and end them."""
 
 
-ASK_ALL_S: Final = 60.0
-"""For questions that all hosts of a job must answer."""
 _job_argument = click.argument("name", metavar="JOB", shell_complete=complete_jobs)
 """An id, or the name of the newest job of that name."""
 
@@ -405,46 +404,8 @@ def watch(name: str, timeout: float | None, output: Output) -> None:
     judge(follow(client, detail, teller, timeout))
 
 
-@job.command(
-    examples=[
-        ("trainmaster job diagnose llama", "what holds it up, right now"),
-        ("trainmaster job diagnose job-7 -o json", "missing, ahead and waiting ranks, for programs"),
-        ("trainmaster diagnose rank*.log dumps/", "after the fact, from files"),
-    ],
-    exit_codes=(0, 2, 3, 5, 6),
-)
-@_job_argument
-@shows
-def diagnose(name: str, output: Output) -> None:
-    """Say what holds up a running job, from its ranks' recorders and processes.
-
-    Works while ranks hang or are stopped. A job that has ended is diagnosed from its files: trainmaster diagnose.
-    """
-    from trainmaster.cli.diagnose import show_live
-    from trainmaster.core.diagnosis.live import LiveDiagnosis
-
-    show_live(connect(ASK_ALL_S).get(job_path(name, "diagnosis"), LiveDiagnosis), output)
-
-
-@job.command(
-    examples=[
-        ("trainmaster job stacks llama", "the odd ones first"),
-        ("trainmaster job stacks llama -o json", "all frames, for programs"),
-        ("trainmaster job diagnose llama", "which rank to look at"),
-    ],
-    exit_codes=(0, 2, 3, 5, 6),
-)
-@_job_argument
-@shows
-def stacks(name: str, output: Output) -> None:
-    """Show the Python stacks of all ranks of a running job; ranks with equal stacks stand together.
-
-    Taken by py-spy where the host has it and may use it, else by the process itself.
-    """
-    from trainmaster.cli.diagnose import show_stacks
-    from trainmaster.core.diagnosis.stacks import JobStacks
-
-    show_stacks(connect(ASK_ALL_S).get(job_path(name, "stacks"), JobStacks), output)
+job.add_command(diagnose)
+job.add_command(stacks)
 
 
 @job.command(
