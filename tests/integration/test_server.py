@@ -117,7 +117,11 @@ def test_tokens_that_others_can_read_are_refused(tmp_path: Path) -> None:
 def test_every_route_asks_for_a_token_of_its_role(shared: ServerProcess, route: object) -> None:
     """1. Without a token, with a wrong one, with another host's proof: 401. 2. With one of another role: 403, except
     that an operator may read."""
-    names = {"host": "h0", "job": "job-1", "query": "q1", "operation": "op-1", "train": "t1", "rollout": "r1"}
+    names = {"host": "h0", "job": "job-1", "query": "q1", "operation": "op-1", "train": "t1", "rollout": "r1"} | {
+        "case": "case-1",
+        "pool": "p",
+        "rma": "rma-1",
+    }
     path = route.path.format(**names)
     proof = FakeAgent(shared, "h1").token.rpartition(".")[2]
     for header in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Bearer agent.h0.{proof}"}):
