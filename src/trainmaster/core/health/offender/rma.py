@@ -28,8 +28,11 @@ from trainmaster.core.health.offender.record import History, Incident, Return, T
 from trainmaster.core.health.words import SUSPECT
 from trainmaster.core.step import Step
 
-EVIDENCE: Final = 32
+EVIDENCE: Final = 16
 """Findings that go along at most, the newest."""
+CLOSED_KEPT: Final = 200
+"""Closed returns that are kept with their proof; of older ones it stays known what was sent, and what came of it."""
+RETURNS_KEPT: Final = 4_096
 RETURNED_PART: Final = "returned-part"
 
 
@@ -104,6 +107,7 @@ def _open(step: Step, host: HostId, unit: str, by: Owner, reason: str, case: Cas
     health.rmas[name] = rma
     chassis = history.chassis.get(host, "")
     history.returns.append(Return(rma=name, host=host, chassis=chassis, unit=unit, serial=serial, at=step.now))
+    del history.returns[:-RETURNS_KEPT]
     return rma
 
 
@@ -127,6 +131,14 @@ def closed(step: Step, event: RmaClosed) -> None:
     for number, sent in enumerate(returns):
         if sent.rma == rma.id:
             returns[number] = sent.but(outcome=event.outcome, closed_at=step.now)
+    ended = sorted((each for each in health.rmas.values() if each.closed_at is not None), key=_ended)
+    for each in ended[: max(0, len(ended) - CLOSED_KEPT)]:
+        del health.rmas[each.id]
+
+
+def _ended(rma: Rma) -> tuple[Instant, int]:
+    assert rma.closed_at is not None, rma.id
+    return rma.closed_at, int(rma.id.partition("-")[2])
 
 
 def looked(step: Step, event: PartsSeen, changes: tuple[Change, ...]) -> None:

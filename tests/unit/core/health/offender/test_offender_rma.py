@@ -13,6 +13,7 @@ from trainmaster.core.events import FleetDeclared, HealthReported, PartsSeen, Rm
 from trainmaster.core.health.book import Health, Rma
 from trainmaster.core.health.events import RmaOutcome
 from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.offender import rma as module
 from trainmaster.core.health.offender.advice import advice
 from trainmaster.core.health.offender.notes import of_slot
 from trainmaster.core.health.offender.rma import RETURNED_PART, RMA_MACHINE, RmaState, advice_of, bundle, state_of
@@ -185,6 +186,18 @@ def test_the_bundle() -> None:
     assert made.slot_incidents == of_slot(health(play).history, H1, SLOT).incidents
     again = bundle(Engine.restore(play.engine.snapshot()).state.health, rma.id)
     assert encode(made) == encode(again)
+
+
+def test_closed_returns_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. More returns are closed than are kept. 2. The oldest are gone, with their proof; that the part was sent back
+    is still known, and numbers go on."""
+    monkeypatch.setattr(module, "CLOSED_KEPT", 3)
+    play = pair()
+    for _ in range(5):
+        close(play, send(play), "repaired")
+    send(play)
+    assert list(health(play).rmas) == ["rma-3", "rma-4", "rma-5", "rma-6"]
+    assert [each.rma for each in health(play).history.returns] == [f"rma-{number}" for number in range(1, 7)]
 
 
 def test_the_table_has_one_end() -> None:
