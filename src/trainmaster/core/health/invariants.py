@@ -12,6 +12,7 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.health.book import Case, CaseState
 from trainmaster.core.health.conduct import HEALTH
+from trainmaster.core.health.offender import invariants as offender
 from trainmaster.core.health.standing import EVENT_PROBES, STANDINGS_MAX
 from trainmaster.core.health.words import Verdict
 from trainmaster.core.maintenance.operation import OperationState
@@ -29,6 +30,7 @@ def broken(state: ClusterState, derived: Derived) -> Iterator[str]:
     for case in state.health.cases.values():
         yield from _case(state, derived, case)
     yield from _operations(state)
+    yield from offender.broken(state.health.history)
 
 
 def _maps(state: ClusterState) -> Iterator[str]:

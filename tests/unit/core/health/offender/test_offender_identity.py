@@ -8,6 +8,7 @@ from tests.unit.core.health.offender.offender_world import Yard, day, gpu, slot
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.value import decode, encode
 from trainmaster.core.health.offender.identity import part_in, usable
+from trainmaster.core.health.offender.invariants import broken
 from trainmaster.core.health.offender.notes import of_host, of_part, of_slot
 from trainmaster.core.health.offender.record import History, on_shelf
 from trainmaster.core.health.part import Part
@@ -260,6 +261,7 @@ def test_history_is_conserved(acts: list[tuple[str, ...]]) -> None:
         else:
             yard.look(name, "", [], day(at))
         yard.history = decode(encode(yard.history), History)
+        assert list(broken(yard.history)) == []
     total = sum(len(each) for each in yard.history.incidents.values())
     assert total == sum(act[0] == "fail" for act in acts)
     for serial, count in of_parts.items():
