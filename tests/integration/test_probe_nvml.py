@@ -50,46 +50,49 @@ def test_healthy_gpus_say_nothing(gpus: Gpus) -> None:
     assert said == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "answer", "words"),
-    [
-        ("volatile-dram 3", "bad, reset-gpu", "3 uncorrected errors"),
-        ("volatile-sram 1", "bad, reset-gpu", "1 uncorrected errors"),
-        ("remap 0 1 1 0", "bad, reset-gpu", "waits for a reset"),
-        ("remap 0 9 0 1", "bad, rma", "could not be remapped"),
-        ("remap 0 2 0 0", "watch, none", "rows were remapped"),
-        ("action 1", "bad, reset-gpu", "recovery action is Reset"),
-        ("action 2", "bad, reboot", "recovery action is Reboot"),
-        ("action 4", "bad, reset-gpu", "recovery action is Drain and Reset"),
-        ("lost yes", "bad, reboot", "lost"),
-        ("reasons 0x48", "watch, diagnose", "slows the GPU down"),
-        ("width 8", "watch, diagnose", "8x wide instead of 16x"),
-        ("links 0xd", "watch, diagnose", "NVLink 1 is inactive"),
-    ],
-)  # fmt: skip
-def test_what_a_gpu_says(gpus: Gpus, line: str, answer: str, words: str) -> None:
-    """1. One of eight GPUs is not well. 2. It is named by slot, with the answer and the line that proves it. 3. The
-    other seven were read and are well."""
-    gpus.say(f"{PATIENT} {line}")
+SAID = (
+    ("volatile-dram 3", "bad, reset-gpu", "3 uncorrected errors"),
+    ("volatile-sram 1", "bad, reset-gpu", "1 uncorrected errors"),
+    ("remap 0 1 1 0", "bad, reset-gpu", "waits for a reset"),
+    ("remap 0 9 0 1", "bad, rma", "could not be remapped"),
+    ("remap 0 2 0 0", "watch, none", "rows were remapped"),
+    ("action 1", "bad, reset-gpu", "recovery action is Reset"),
+    ("action 2", "bad, reboot", "recovery action is Reboot"),
+    ("action 4", "bad, reset-gpu", "recovery action is Drain and Reset"),
+    ("lost yes", "bad, reboot", "lost"),
+    ("reasons 0x48", "watch, diagnose", "slows the GPU down"),
+    ("width 8", "watch, diagnose", "8x wide instead of 16x"),
+    ("links 0xd", "watch, diagnose", "NVLink 1 is inactive"),
+)
+
+
+@pytest.mark.parametrize("first", [0, 6])
+def test_what_gpus_say(gpus: Gpus, first: int) -> None:
+    """1. Six of eight GPUs are not well, each in another way. 2. Each is named by slot, with its answer and the line
+    that proves it. 3. The other two are well, and all were read."""
+    scenes = dict(zip(SLOTS, SAID[first : first + 6], strict=False))
+    gpus.say(*(f"{slot} {line}" for slot, (line, _, _) in scenes.items()))
     seen, said = look(gpus)
     assert sorted(seen.texts) == list(SLOTS)
-    assert list(said) == [f"gpu {PATIENT}"]
-    finding = said[f"gpu {PATIENT}"]
-    assert (str(finding.answer), words in finding.summary) == (answer, True), finding
-    assert finding.evidence
+    assert {unit.removeprefix("gpu ") for unit in said} == set(scenes)
+    for slot, (line, answer, words) in scenes.items():
+        finding = said[f"gpu {slot}"]
+        assert (str(finding.answer), words in finding.summary) == (answer, True), (line, finding)
+        assert finding.evidence, line
 
 
-@pytest.mark.parametrize("line", ["hang remap", "deaf handle"])
-def test_a_gpu_that_hangs_is_named_and_delays_nobody(gpus: Gpus, line: str) -> None:
-    """1. A call about one GPU never returns (one also ignores SIGTERM). 2. The other seven are read before its deadline
-    is over. 3. It is unknown, by slot, and nothing of the process is left."""
-    gpus.say(f"{PATIENT} {line}")
+def test_gpus_that_hang_are_named_and_delay_nobody(gpus: Gpus) -> None:
+    """1. A call about one GPU never returns, nor about another, which also ignores SIGTERM. 2. The other six are read
+    before the deadline is over. 3. Both are unknown, by slot, and nothing of their processes is left."""
+    hanging = SLOTS[2], SLOTS[5]
+    gpus.say(f"{hanging[0]} hang remap", f"{hanging[1]} deaf handle")
     rounds = Rounds(gpus.root, patience_s=0.5, deadline_s=DEADLINE_S)
     seen, said = look(gpus, rounds)
-    assert sorted(seen.texts) == [slot for slot in SLOTS if slot != PATIENT]
-    finding = said[f"gpu {PATIENT}"]
-    assert (str(finding.answer), finding.rule) == ("unknown, none", "probe-deadline")
-    assert "no answer within 2 s; never read here" in finding.evidence[0]
+    assert sorted(seen.texts) == [slot for slot in SLOTS if slot not in hanging]
+    for slot in hanging:
+        finding = said[f"gpu {slot}"]
+        assert (str(finding.answer), finding.rule) == ("unknown, none", "probe-deadline")
+        assert "no answer within 2 s; never read here" in finding.evidence[0]
     assert rounds.corpses() == []
 
 

@@ -147,7 +147,8 @@ async def _looked(rounds: Rounds, probes: Sequence[str], timeout_s: float) -> di
     """What was seen within the time; what was not is unread."""
     seen: dict[str, Seen] = {}
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(rounds.run(probes, seen.__setitem__), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await rounds.run(probes, seen.__setitem__)
     for name in probes:
         if name not in seen:
             seen[name] = rounds.seen(name)

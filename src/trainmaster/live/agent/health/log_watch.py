@@ -75,11 +75,13 @@ class LogWatch:
         due_s: float | None = None
         while True:
             try:
-                await asyncio.wait_for(self._source.wait(), None if due_s is None else max(0.0, due_s - loop.time()))
-                self._take(stream)
-                due_s = loop.time() + COUNT_EVERY_S if due_s is None else due_s
+                async with asyncio.timeout_at(due_s):
+                    await self._source.wait()
             except TimeoutError:
                 assert due_s is not None
+            else:
+                self._take(stream)
+                due_s = loop.time() + COUNT_EVERY_S if due_s is None else due_s
             if due_s is not None and loop.time() >= due_s:
                 due_s = None
                 self._teller.events(PROBE, self._told(stream.findings()))

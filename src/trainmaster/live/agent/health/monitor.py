@@ -96,7 +96,8 @@ class Monitor:
             due_s |= {name: start_s + PROBES[name].period_s for name in names}
             wait_s = max(0.0, min(due_s.values()) - asyncio.get_running_loop().time())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._soon.wait(), wait_s)
+                async with asyncio.timeout(wait_s):  # `wait_for` may take a cancellation for an answer
+                    await self._soon.wait()
                 self._soon.clear()
                 due_s = dict.fromkeys(due_s, 0.0)
 

@@ -228,7 +228,8 @@ class _Process:
         while True:
             limit_s = self._limit_s()
             try:
-                line = await asyncio.wait_for(reader.readline(), max(0.0, since + limit_s - loop.time()))
+                async with asyncio.timeout_at(since + limit_s):
+                    line = await reader.readline()
             except TimeoutError:
                 if not self._overdue(loop.time() - since):
                     continue
