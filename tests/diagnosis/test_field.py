@@ -334,3 +334,14 @@ def test_79_programs_that_fail_everywhere() -> None:
     name, text = next(each for each in files("79") if each[0] == "runs.csv")
     found = judged([(name, text.replace(",0,0", ",40,170"))])
     assert (found.kind, found.hosts) == (Kind.UNDETERMINED, ())
+
+
+def test_77_most_pairs_are_slow() -> None:
+    """1. Two slow hosts of six in two of three pairs, each with another partner then. 2. Both are found."""
+    rounds = [
+        ("round1.csv", 'pair,seconds\n"0,1",12.1\n"2,3",36.4\n"4,5",37.0\n'),
+        ("round2.csv", 'pair,seconds\n"2,0",12.2\n"3,1",36.1\n"4,5",36.8\n'),
+        ("round3.csv", 'pair,seconds\n"4,0",12.0\n"5,2",36.0\n"3,1",36.1\n'),
+    ]
+    found = judged(rounds)
+    assert (found.slow_ranks, found.kind) == ((3, 5), Kind.STRAGGLER)

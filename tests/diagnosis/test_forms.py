@@ -282,3 +282,42 @@ def test_four_thousand_ranks() -> None:
     found = judged(*(dump(rank) for rank in range(4096) if rank not in (1, 2, 3)), ("j.json", '{"world_size": 4096}'))
     assert (found.kind, found.missing_ranks) == (Kind.DESYNC, (77, 4000))
     assert len(" ".join((found.summary, *found.details))) < 600
+
+
+# --- our own log
+
+
+def exited(rank: int, at_s: int, message: str, epoch: int = 1, signal: int | None = None) -> dict[str, object]:
+    failure = {"at": at_s * 1_000_000, "exception": "ValueError", "message": message, "location": ""}
+    return {
+        "index": at_s,
+        "sentence": "",
+        "event": {
+            "type": "worker-exited", "at": at_s * 1_000_000, "host": f"h{rank // 2}", "attempt": "job-1.a1",
+            "epoch": epoch, "rank": rank, "how": "failed", "exit_code": None if signal else 1, "signal": signal,
+            "attached": True, "phase": 5, "step": 9, "step_at": 0, "save_s": 0.0,
+            "failure": None if signal else failure,
+        },
+    }  # fmt: skip
+
+
+def test_events_of_our_own_log() -> None:
+    """1. The log of a job, as lines and as a page: an echo came in first, the cause a moment before. 2. The cause."""
+    rows = [
+        exited(0, 20, "Connection closed by peer"),
+        exited(3, 19, "bad sample"),
+        {"index": 1, "event": {"type": "x"}},
+    ]
+    for text in ("\n".join(map(as_json, rows)) + "\n", as_json({"schema": "s", "items": rows})):
+        found = judged(("events.jsonl", text))
+        assert (found.kind, found.hosts) == (Kind.USER_EXCEPTION, ())
+        assert "rank 3 on h1" in found.first_cause
+        assert "bad sample" in found.first_cause
+    assert judged(("e.jsonl", as_json([exited(2, 5, "", signal=9)]))).kind is Kind.KILLED
+
+
+def test_the_same_end_of_every_membership() -> None:
+    rows = [exited(epoch % 4, epoch * 100, "no module", epoch) for epoch in range(1, 5)]
+    found = judged(("events.jsonl", as_json(rows)))
+    assert (found.hosts, found.confidence) == ((), "high")
+    assert "stop" in found.advice[0]

@@ -215,3 +215,14 @@ def test_equal_stacks_are_one_group() -> None:
     stacks[9] = stacks[9].but(frames=(), trouble="the process is stopped", state="T")
     found = grouped(stacks)
     assert [(group.ranks[:2], group.states) for group in found] == [((7,), "R"), ((9,), "T"), ((0, 1), "S")]
+
+
+def test_a_script_that_tells_no_steps() -> None:
+    """1. Collectives without steps, none for five seconds: within what it does. 2. For a minute: that rank."""
+    run = Run().steps(20)
+    run.calls = [[call.but(step=0) for call in calls] for calls in run.calls]
+    run.step = 0
+    run.hang(5, missing=(1,))
+    assert seen(run).kind is Kind.NONE
+    run.now_us += 60_000_000
+    assert (seen(run).kind, seen(run).missing_ranks) == (Kind.USER_CODE_STALL, (1,))

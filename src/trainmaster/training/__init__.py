@@ -21,7 +21,7 @@ from trainmaster.training.metrics import Loss, losses
 if TYPE_CHECKING:
     from trainmaster.training.runtime import Session
 
-__all__ = ["PRELOAD", "Loss", "losses", "session"]
+__all__ = ["PRELOAD", "Loss", "losses", "record", "session"]
 
 PRELOAD: Final[tuple[str, ...]] = (
     "torch",
@@ -37,6 +37,17 @@ PRELOAD: Final[tuple[str, ...]] = (
 )
 """Modules that a warm process imports once, before it forks workers. Importing them starts no thread and forms no
 process group."""
+
+
+def record() -> None:
+    """Lets Trainmaster see where this rank stands, in a script that forms its process group by itself and opens no
+    session. Call it after `torch.distributed.init_process_group`; outside of Trainmaster it does nothing.
+
+    Raises `TrainingError` if there is no process group yet.
+    """
+    from trainmaster.training.runtime import record_only
+
+    record_only()
 
 
 def session(

@@ -63,6 +63,19 @@ def open_session(checkpoint_dir: Path | None, every_steps: int | None, keep: int
     return Session(here, board, store, record(here.board, here.rank, here.world))
 
 
+def record_only() -> None:
+    """See `trainmaster.training.record`."""
+    here = read(os.environ, socket.gethostname())
+    if here.board is None:
+        return
+    if not dist.is_initialized():
+        raise TrainingError("call record() after torch.distributed.init_process_group(...)")
+    answer_for_stacks(here.board)
+    recorder = record(here.board, dist.get_rank(), dist.get_world_size())
+    if recorder is not None:
+        recorder.mark(Slow.NONE)
+
+
 class Session:
     """Made by `trainmaster.training.session`. Every method but `report` and the properties is a collective."""
 

@@ -10,14 +10,14 @@ completed. Then only "entered" is taken from it, which is enough to see who is m
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from trainmaster.core.diagnosis.evidence import Call, Evidence, Group, Standing, Unusable
 
-KEPT: Final = 256
+KEPT: Final = 96
 """Calls kept of each group, from the end; a ring is longer than what a diagnosis looks at."""
 _LONGEST: Final = 4096
 _RANK: Final = re.compile(r"(?:rank|trace|dump|fr)\D{0,3}(\d{1,7})(?=\D|$)|(\d{1,7})(?:\.\w+)*$", re.IGNORECASE)
@@ -53,14 +53,7 @@ def read(file: str, tree: object) -> Evidence:
     if not isinstance(entries, list | tuple):
         raise Unusable(file, "`entries` is no list", _FIX)
     groups = _groups(file, top.get("pg_config"))
-    calls: dict[str, dict[int, Call]] = {}
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, dict):
-            raise Unusable(f"{file}, entry {number}", "an entry is no mapping", _FIX)
-        if entry.get("is_p2p") or _word(entry.get("profiling_name")).rpartition(":")[2].startswith(("send", "recv")):
-            continue
-        group, call = _call(f"{file}, entry {number}", entry)
-        calls.setdefault(group, {})[call.seq] = call
+    calls = {name: _newest(its) for name, its in _by_group(file, entries).items()}
     status = top.get("pg_status")
     status = status if isinstance(status, dict) else {}
     names = list(dict.fromkeys([*calls, *(_word(name) for name in status)]))
@@ -72,10 +65,27 @@ def read(file: str, tree: object) -> Evidence:
     return Evidence(standings=tuple(standings), groups=groups, dumps=(rank,), hosts=known)
 
 
-def _call(place: str, entry: dict[str, Any]) -> tuple[str, Call]:
-    seq = next((entry[key] for key in ("collective_seq_id", "seq_id", "seq") if _is_count(entry.get(key))), None)
-    if seq is None:
-        raise Unusable(place, "an entry without a sequence number", _FIX)
+def _by_group(file: str, entries: Sequence[object]) -> dict[str, dict[int, tuple[int, dict[str, Any]]]]:
+    """(position, entry) of each collective, by group and sequence number."""
+    found: dict[str, dict[int, tuple[int, dict[str, Any]]]] = {}
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise Unusable(f"{file}, entry {number}", "an entry is no mapping", _FIX)
+        if entry.get("is_p2p") or _word(entry.get("profiling_name")).rpartition(":")[2].startswith(("send", "recv")):
+            continue
+        seq = next((entry[key] for key in ("collective_seq_id", "seq_id", "seq") if _is_count(entry.get(key))), None)
+        if seq is None:
+            raise Unusable(f"{file}, entry {number}", "an entry without a sequence number", _FIX)
+        found.setdefault(_group_name(entry), {})[seq] = number, entry
+    return found
+
+
+def _newest(rows: dict[int, tuple[int, dict[str, Any]]]) -> dict[int, Call]:
+    """The last of a group's collectives; the many before them say nothing more."""
+    return {seq: _call(seq, rows[seq][1]) for seq in sorted(rows)[-KEPT:]}
+
+
+def _call(seq: int, entry: dict[str, Any]) -> Call:
     backend, _, op = _word(entry.get("profiling_name")).partition(":")
     op = op or backend
     state = _word(entry.get("state"))
@@ -84,7 +94,7 @@ def _call(place: str, entry: dict[str, Any]) -> tuple[str, Call]:
         done = None
     at_ns = entry.get("time_created_ns") or entry.get("time_created_us", 0)
     unit = 1000 if "time_created_ns" in entry else 1
-    call = Call(
+    return Call(
         seq=seq,
         op=op.lower().lstrip("_"),
         done=done,
@@ -94,7 +104,6 @@ def _call(place: str, entry: dict[str, Any]) -> tuple[str, Call]:
         at_us=at_ns // unit if isinstance(at_ns, int) and at_ns else None,
         frames=_frames(entry.get("frames")),
     )
-    return _group_name(entry), call
 
 
 def _is_count(value: object) -> bool:
@@ -172,7 +181,7 @@ def _ranks(place: str, value: object) -> tuple[int, ...]:
 
 def _standing(file: str, rank: int, name: str, calls: dict[int, Call], status: object) -> Standing | None:
     told = status if isinstance(status, dict) else {}
-    ordered = [calls[seq] for seq in sorted(calls)][-KEPT:]
+    ordered = [calls[seq] for seq in sorted(calls)]
     blind = bool(ordered) and all(call.done is None for call in ordered)
     enqueued = max([call.seq for call in ordered] + _told(told, "last_enqueued_collective"), default=None)
     if enqueued is None:

@@ -11,6 +11,7 @@ must matter: a fifth of a step at least.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from trainmaster.core.agent.ring import RankState, RingCall, Rings
@@ -21,13 +22,15 @@ from trainmaster.core.diagnosis.answer import Diagnosis, Kind, ranks_text
 from trainmaster.core.diagnosis.collectives import Stop, first_unmatched
 from trainmaster.core.diagnosis.evidence import Evidence, Times, joined
 from trainmaster.core.diagnosis.judge import judge
-from trainmaster.core.diagnosis.pace import Bound, bound
+from trainmaster.core.diagnosis.pace import MEDIANS, Bound, bound
 from trainmaster.core.diagnosis.ring import of_rings
 from trainmaster.core.diagnosis.tables import history, median
 
 WINDOW: Final = 12
 """Steps that are looked at for stragglers."""
 MATTERS: Final = 0.2
+STEPLESS_S: Final = 10.0
+STEPLESS_GAPS: Final = 20
 """Of a step."""
 METRIC: Final = "arrival_ms"
 """Time of its own that a rank needs to arrive at the collectives of a step."""
@@ -53,7 +56,8 @@ class LiveDiagnosis(Value):
 def diagnose(rings: Sequence[Rings], ranks: int, silent: Sequence[str] = ()) -> tuple[Diagnosis, float, Bound]:
     """(the answer, how long ranks have waited, the bound) of a job of `ranks` ranks."""
     evidence = joined(of_rings(each) for each in rings).but(world=ranks)
-    pace = bound(_steps(rings))
+    steps_s = _steps(rings)
+    pace = bound(steps_s) if steps_s else _bound_of_gaps(rings)
     stop = first_unmatched(evidence)
     waited_s = _waited(rings, stop)
     frozen = [each for each in evidence.workers if each.state in ("T", "t")]
@@ -80,6 +84,22 @@ def _steps(rings: Sequence[Rings]) -> list[float]:
                 ]
             )
     return max(found, key=len)
+
+
+def _bound_of_gaps(rings: Sequence[Rings]) -> Bound:
+    """Of a script that tells no steps: from the longest time between two collectives of a rank. A job whose session
+    has not come past its first step has a slow phase instead, and no bound of its own yet."""
+    longest, gaps = 0.0, 0
+    for host in rings:
+        for rank in host.ranks:
+            calls = rank.ring.calls if rank.ring else ()
+            for before, after in pairwise(calls):
+                if not before.slow and not after.slow:
+                    gaps += 1
+                    longest = max(longest, in_seconds(after.entered_us - before.entered_us))
+    if gaps < STEPLESS_GAPS:
+        return bound(())
+    return Bound(bound_s=max(STEPLESS_S, MEDIANS * longest), steps=gaps, median_s=longest, longest_s=longest)
 
 
 def _firsts(rank: RankState) -> dict[int, RingCall]:

@@ -13,7 +13,7 @@ import msgspec
 
 from trainmaster.core.agent.failure import from_record
 from trainmaster.core.base.time import Instant
-from trainmaster.core.diagnosis import flight, ras, ring, tables
+from trainmaster.core.diagnosis import flight, log_events, ras, ring, tables
 from trainmaster.core.diagnosis.evidence import Evidence, Remark, Unusable, What
 from trainmaster.core.diagnosis.remarks import Teller, lines_of
 from trainmaster.core.diagnosis.stamp import of_epoch
@@ -50,6 +50,8 @@ def read_tree(file: str, tree: object) -> Evidence:
         return flight.read(file, tree)
     if ring.is_ring(tree):
         return ring.read(file, tree)
+    if log_events.is_log(tree):
+        return log_events.read(file, tree)
     failure = _error_file(file, tree)
     found = failure or tables.read_json(file, tree)
     if found is None:

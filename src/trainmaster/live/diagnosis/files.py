@@ -51,12 +51,17 @@ def _files(names: Sequence[str]) -> Iterator[str]:
         if name == "-" or not os.path.isdir(name):
             yield name
             continue
-        found = sorted(path for path in Path(name).iterdir() if path.is_file() and not path.name.startswith("."))
+        found = sorted(path for path in Path(name).iterdir() if path.is_file() and _is_evidence(path.name))
         if not found:
             raise Unusable(name, "the directory holds no files", "give the directory with the dumps")
         if len(found) > FILES_MAX:
             raise Unusable(name, f"it holds {len(found)} files", f"give at most {FILES_MAX}")
         yield from map(str, found)
+
+
+def _is_evidence(name: str) -> bool:
+    """Of a directory's files; notes that people put beside them are left out."""
+    return not name.startswith((".", "README")) and not name.endswith(".md")
 
 
 def _one(name: str, number: int) -> Evidence:
