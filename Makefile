@@ -9,7 +9,7 @@ NAME ?=
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo demo-maintenance test check prove bench docs clean
+.PHONY: setup packages demo demo-maintenance test check prove bench docs clean
 
 setup: $(STAMP)
 
@@ -25,7 +25,10 @@ demo: setup
 demo-maintenance: setup
 	$(RUN) -m trainmaster demo --maintenance --out build/demo-maintenance
 
-test: setup
+packages:
+	./scripts/test-packages.sh
+
+test: setup packages
 	$(RUN) -m pytest -m "not real" -n 2
 	$(RUN) -m pytest -m real -n 2 --dist loadfile
 
@@ -34,7 +37,7 @@ check: setup
 	$(RUN) -m ruff check src tests bench
 	$(RUN) -m mypy
 
-prove: setup
+prove: setup packages
 	$(RUN) -m tests.prove $(NAME)
 
 bench: setup
