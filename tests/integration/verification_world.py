@@ -29,7 +29,7 @@ from trainmaster.live.verification.wire import Wire
 RANKS = 8
 MESSAGE_BYTES = 32 << 10
 USUAL_MBIT, SLOW_MBIT = 40, 10
-LATE_S = 0.004
+LATE_S = 0.008
 PATIENCE_S = 1.0
 """Where a rank hangs."""
 _CLONE_NEWNET = 0x40000000

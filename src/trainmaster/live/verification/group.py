@@ -261,7 +261,7 @@ class _Leader:
             return tuple(rounds)
         heard = {unit for each in self.measured["bandwidth"] if not each.problem for unit in each.hosts}
         slow = [unit for each in judged for unit in (*each.named, *each.shared_by) if unit in heard]
-        doubtful = list(dict.fromkeys([*slow, *(unit for each in judged for unit in each.doubtful)]))
+        doubtful = list(dict.fromkeys([*slow, *(unit for each in judged for unit in (*each.doubtful, *each.unseen))]))
         cleared = [unit for unit in judged[0].cleared if unit in judged[1].cleared and unit not in doubtful]
         paths = dict.fromkeys((places[one], places[other]) for each in judged for one, other in each.paths)
         return follow_up(
@@ -312,11 +312,12 @@ def _measured(kind: str, number: int, units: tuple[str, str], one: Exchanged, ot
         return Measured(round=number, hosts=units, problem="corrupt", detail=one.corrupt or other.corrupt)
     if kind == "latency":
         costs, ends_s = one.latency_costs, (one.latency_s, other.latency_s)
-        waited_s = one.latency_waited_s + other.latency_waited_s
+        waited = zip(one.latency_waited, other.latency_waited, strict=True)
     else:
         costs, ends_s = one.bandwidth_costs, (one.bandwidth_s, other.bandwidth_s)
-        waited_s = one.bandwidth_waited_s + other.bandwidth_waited_s
-    return Measured(round=number, hosts=units, costs=costs, ends_s=ends_s, waited_share=waited_s / max(*ends_s, 1e-6))
+        waited = zip(one.bandwidth_waited, other.bandwidth_waited, strict=True)
+    shares = tuple(here + there for here, there in waited)
+    return Measured(round=number, hosts=units, costs=costs, ends_s=ends_s, waited_shares=shares)
 
 
 def _switches(members: Sequence[Member], settings: Settings) -> dict[str, str]:

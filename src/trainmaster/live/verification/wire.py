@@ -37,9 +37,9 @@ class Exchanged(Value):
     bandwidth_s: float = 0.0
     latency_s: float = 0.0
     """How long all exchanges took."""
-    bandwidth_waited_s: float = 0.0
-    latency_waited_s: float = 0.0
-    """Of it without a processor, though there was something to do."""
+    bandwidth_waited: tuple[float, ...] = ()
+    latency_waited: tuple[float, ...] = ()
+    """Of each sample the share of its time without a processor, though there was something to do."""
     corrupt: str = ""
     dead: str = ""
 
@@ -88,19 +88,19 @@ def exchange(wire: Wire, size_bytes: int) -> Exchanged:
     torch, device = wire.torch, wire.device
     word = torch.zeros(1, dtype=torch.int64, device=device)
     wire.round_trip(word, word.clone())  # connections and their buffers are made at the first one
-    latencies, latency_s, latency_waited_s = _samples(
+    latencies, latency_s, latency_waited = _samples(
         wire, [(word, word.clone())] * SAMPLES, PINGS_S, LEAST_PINGS, MOST_PINGS
     )
     sent = [block(torch, device, size_bytes, wire.own, sample) for sample in range(SAMPLES)]
     got = [torch.zeros_like(each) for each in sent]
-    costs, bandwidth_s, bandwidth_waited_s = _samples(wire, list(zip(sent, got, strict=True)), BLOCKS_S, 1, MOST_BLOCKS)
+    costs, bandwidth_s, bandwidth_waited = _samples(wire, list(zip(sent, got, strict=True)), BLOCKS_S, 1, MOST_BLOCKS)
     return Exchanged(
         bandwidth_costs=costs,
         latency_costs=latencies,
         bandwidth_s=bandwidth_s,
         latency_s=latency_s,
-        bandwidth_waited_s=bandwidth_waited_s,
-        latency_waited_s=latency_waited_s,
+        bandwidth_waited=bandwidth_waited,
+        latency_waited=latency_waited,
         corrupt=_damage(wire, got, size_bytes),
     )
 
@@ -116,9 +116,9 @@ def waited_s() -> float:
 
 def _samples(
     wire: Wire, sent: list[tuple[Any, Any]], window_s: float, least: int, most: int
-) -> tuple[tuple[float, ...], float, float]:
-    """For each of what is sent the best of some turns; how long all took, and how long it waited for a processor. The
-    first rank times one turn and says how many fill the time."""
+) -> tuple[tuple[float, ...], float, tuple[float, ...]]:
+    """For each of what is sent the best of some turns; how long all took; and for each the share of waiting. The first
+    rank times one turn and says how many fill the time."""
     begun = perf_counter()
     wire.round_trip(*sent[0])
     turns = max(least, min(most, round(window_s / len(sent) / (perf_counter() - begun))))
@@ -126,16 +126,17 @@ def _samples(
     heard = said.clone()
     wire.round_trip(said, heard)
     turns = turns if wire.is_first else int(heard)
-    start, waited = perf_counter(), waited_s()
-    samples = []
+    start = perf_counter()
+    samples, waited = [], []
     for out, into in sent:
-        best = float("inf")
+        best, first, before_s = float("inf"), perf_counter(), waited_s()
         for _ in range(turns):
             begun = perf_counter()
             wire.round_trip(out, into)
             best = min(best, perf_counter() - begun)
         samples.append(best)
-    return tuple(samples), perf_counter() - start, waited_s() - waited
+        waited.append((waited_s() - before_s) / (perf_counter() - first))
+    return tuple(samples), perf_counter() - start, tuple(waited)
 
 
 def _damage(wire: Wire, got: list[Any], size_bytes: int) -> str:

@@ -386,13 +386,15 @@ def test_what_is_below_the_least_difference_unsettles_nobody(least: float, unste
 def test_slow_without_a_processor_says_nothing() -> None:
     """1. A host is slow in all rounds, while others used its processors. 2. Not told, nobody is blamed. 3. Fast in
     spite of it is fast. 4. Slow with processors to itself, or slower than the waiting explains, it is named."""
-    waiting = [each.but(waited_share=0.8) for each in measure(8, {3: 4.0})]
+    waiting = [each.but(waited_shares=(0.9, 0.8, 0.8, 2.0)) for each in measure(8, {3: 4.0})]
     found = judged(8, waiting)
     assert (found.cause, found.outcome, found.named, found.unseen) == ("unknown", Outcome.INVALID, (), ("h3",))
     assert found.host_outcome("h3") is Outcome.NOT_RUN
     assert "h2 - h3, h3 - h4: slow while others used the processors" in found.sentence
-    assert judged(8, [each.but(waited_share=0.8) for each in measure(8)]).cause == "none"
+    assert judged(8, [each.but(waited_shares=(0.9, 0.8, 0.8, 2.0)) for each in measure(8)]).cause == "none"
     assert judged(8, [*waiting, *measure(8, {3: 4.0})]).named == ("h3",)
-    assert judged(8, [each.but(waited_share=0.4) for each in measure(8, {3: 4.0})]).named == ("h3",)
-    all_busy = judged(3, [each.but(waited_share=0.8, costs=(i + 1.0,) * 3) for i, each in enumerate(measure(3))])
+    assert judged(8, [each.but(waited_shares=(0.9, 0.4, 0.9, 0.9)) for each in measure(8, {3: 4.0})]).named == ("h3",)
+    all_busy = judged(
+        3, [each.but(waited_shares=(0.8,) * 3, costs=(i + 1.0,) * 3) for i, each in enumerate(measure(3))]
+    )
     assert all_busy.named == ()

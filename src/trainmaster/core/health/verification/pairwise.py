@@ -9,8 +9,8 @@ Rules, in this order:
 3. Who is in one pair that is not slow is cleared. A host is *named* if all its pairs are slow, with two partners or
    more, and one of these is cleared: only it can be the reason. Who has slow pairs only and no cleared partner is in
    *doubt*. A slow pair of two cleared hosts is a slow *path*.
-4. A pair that is slow only while its ends waited for a processor (others use it) says nothing: it is *busy*. What is
-   left without the waiting has to be slow by itself.
+4. A pair that is slow only while its ends waited for a processor (others use it) says nothing: it is *busy*. Of one
+   sample at least, what is left without the waiting has to be slow by itself.
 5. If half of the hosts or more are named or in doubt, or all hosts of one switch (two at least) and they alone, or all
    paths across the edge of a switch, that is a *common cause*: nobody is blamed.
 
@@ -48,8 +48,8 @@ class Measured(Value):
     detail: str = ""
     ends_s: tuple[float, float] | None = None
     """How long the whole exchange took, as each end saw it."""
-    waited_share: float = 0.0
-    """Part of that time in which an end was ready to go on and had no processor, both ends together."""
+    waited_shares: tuple[float, ...] = ()
+    """Of each sample the part of its time in which an end was ready to go on and had no processor, both together."""
 
 
 class Judgement(Value):
@@ -144,9 +144,10 @@ def look(hosts: Sequence[str], measured: Iterable[Measured], limits: Limits) -> 
         elif each.problem == "dead":
             dead.setdefault(pair, each.detail)
         else:
-            best = min(each.costs)
-            cost[pair] = min(best, cost.get(pair, math.inf))
-            unwaited[pair] = max(best * (1.0 - min(each.waited_share, 1.0)), unwaited.get(pair, 0.0))
+            cost[pair] = min(*each.costs, cost.get(pair, math.inf))
+            waited = each.waited_shares or (0.0,) * len(each.costs)
+            left = [value * (1.0 - min(share, 1.0)) for value, share in zip(each.costs, waited, strict=True)]
+            unwaited[pair] = max(*left, unwaited.get(pair, 0.0))
     cost = {pair: value for pair, value in cost.items() if pair not in corrupt}
     broken = {**{pair: why for pair, why in dead.items() if pair not in cost}, **corrupt}
     bests: dict[str, float] = {}
