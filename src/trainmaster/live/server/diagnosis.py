@@ -38,6 +38,8 @@ from trainmaster.live.server.service import Service
 LOOK_EVERY_S: Final = 0.5
 AGAIN_SHARE: Final = 0.1
 """The longer a job stands, the rarer it is looked at: after this share of the time that it stands."""
+SLOWED_S: Final = 2.0
+"""Between two looks at a job that became slower, as long as nobody is named."""
 STRAGGLER_S: Final = 10.0
 """Between two looks at a job that one rank holds up."""
 CALLS: Final = 300
@@ -103,7 +105,10 @@ class Watch:
         """Until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self.once()
+            try:
+                await self.once()
+            except Exception:
+                logger.critical("a defect in the watch of jobs", exc_info=True)
 
     async def once(self) -> None:
         """Looks at every running job; asks the agents of those that stand or became slow."""
@@ -142,7 +147,7 @@ class Watch:
         if stands:
             return since_s > max(LOOK_EVERY_S, AGAIN_SHARE * in_seconds(now - lead.step_at))
         if slowed(pace.steps_s) or (known is not None and known.diagnosis.kind is Kind.STRAGGLER):
-            return since_s > (STRAGGLER_S if known is not None else LOOK_EVERY_S)
+            return since_s > (STRAGGLER_S if known is not None else SLOWED_S)
         if known is not None:
             self._service.live.forget_diagnosis(attempt.id)
         return False

@@ -137,7 +137,7 @@ async def _run(
     answering = asyncio.create_task(http.serve(sockets=[listening]))
     stopped = asyncio.create_task(stop.wait())
     with _announced(runtime, listening, state_dir, service.started_at):
-        await asyncio.wait((running, answering, watching, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((running, answering, stopped), return_when=asyncio.FIRST_COMPLETED)
         logger.info("stopping")
         service.stop()
         http.should_exit = True

@@ -108,7 +108,7 @@ def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason
         return None
     known = live.diagnosis(attempt.id, attempt.epoch.number)
     if known is not None:
-        return _held_up(known)
+        return held_up(known)
     told = live.ranks(attempt.id, attempt.epoch.number, attempt.members)
     marks = [
         RankMark(
@@ -119,7 +119,7 @@ def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason
     return stalled(marks, now)
 
 
-def _held_up(known: LiveDiagnosis) -> Reason:
+def held_up(known: LiveDiagnosis) -> Reason:
     found = known.diagnosis
     numbers: dict[str, int | float | str] = {
         "kind": found.kind.value,

@@ -1,0 +1,145 @@
+"""The watch over running jobs: it asks only where a job leaves its own pace, and what it finds stays with the job."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.diagnosis.rings import Run
+
+from trainmaster.core.agent.board import Phase
+from trainmaster.core.agent.wire import GroupProgress, Heartbeat, Query, RankProgress
+from trainmaster.core.base.ids import AttemptId, HostId, SessionId
+from trainmaster.core.base.time import Instant
+from trainmaster.core.base.value import encode
+from trainmaster.core.diagnosis.answer import Kind
+from trainmaster.core.recovery.attempt import AttemptState
+from trainmaster.live.server import views
+from trainmaster.live.server.diagnosis import Watch
+from trainmaster.live.server.liveview import LiveView
+
+ATTEMPT = AttemptId("job-1.a1")
+HOSTS = (HostId("h1"), HostId("h2"))
+
+
+class Fleet:
+    """Two hosts that answer with what a simulated run shows, and the service that the watch sees."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run = Run().steps(1)
+        self.asked = 0
+        self.silent = False
+        self.phase = Phase.TRAINING
+        self.live = LiveView()
+        self.at_s = 0.0
+        self.settings = SimpleNamespace(query_timeout_s=1.0)
+        self.links = self
+        epoch = SimpleNamespace(number=1)
+        attempt = SimpleNamespace(id=ATTEMPT, epochs=[epoch], epoch=epoch, members=HOSTS, state=AttemptState.RUNNING,
+                                  hosts_of=lambda _: HOSTS)  # fmt: skip
+        self.attempt = attempt
+        job = SimpleNamespace(id="job-1", spec=SimpleNamespace(hosts=2, ranks_per_host=2))
+        self.state = SimpleNamespace(jobs={"job-1": job})
+        monkeypatch.setattr(views, "newest_attempt", lambda *_: attempt)
+        self.watch = Watch(cast(Any, self))
+
+    def now(self) -> Instant:
+        return Instant(self.run.now_us)
+
+    @asynccontextmanager
+    async def settled(self) -> AsyncIterator[Any]:
+        yield SimpleNamespace(engine=SimpleNamespace(state=self.state))
+
+    async def ask(self, host: HostId, query: Query, timeout_s: float) -> bytes | None:
+        self.asked += 1
+        assert (query.kind, query.attempt, query.epoch) == ("rings", ATTEMPT, 1)
+        return None if self.silent else encode(self.run.rings()[HOSTS.index(host)])
+
+    def beat(self, step_at_us: int) -> None:
+        """A heartbeat of each host, and a look of the watch."""
+        for index, host in enumerate(HOSTS):
+            ranks = tuple(
+                RankProgress(rank=rank, phase=int(self.phase), step=self.run.step, step_at=Instant(step_at_us),
+                             loss=None, step_s=0.1, published_step=-1)
+                for rank in (2 * index, 2 * index + 1)
+            )  # fmt: skip
+            group = GroupProgress(attempt=ATTEMPT, epoch=1, ranks=ranks)
+            beat = Heartbeat(host=host, session=SessionId("s"), at=self.now(), groups=(group,))
+            self.live.beat(beat, self.now())
+        asyncio.run(self.watch.once())
+
+    def found(self) -> Kind | None:
+        known = self.live.diagnosis(ATTEMPT, 1)
+        return known.diagnosis.kind if known is not None else None
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    made = Fleet(monkeypatch)
+    for _ in range(10):
+        made.run.steps(10)
+        made.beat(made.run.now_us)
+    assert (made.asked, made.found()) == (0, None), "a job that keeps its pace is not asked"
+    return made
+
+
+def test_a_rank_that_stands(fleet: Fleet) -> None:
+    """1. A rank stops. 2. Within the bound nobody is asked; within twice the bound it is named. 3. It goes on: the
+    alarm is taken back without another question."""
+    last_us = fleet.run.now_us
+    fleet.run.hang(1.5, missing=(2,))
+    fleet.beat(last_us)
+    assert fleet.asked == 0
+    for _ in range(5):
+        fleet.run.now_us += 500_000
+        fleet.beat(last_us)
+    assert fleet.found() is Kind.USER_CODE_STALL
+    known = fleet.live.diagnosis(ATTEMPT, 1)
+    assert known is not None
+    assert "rank 2" in views.held_up(known).sentence
+    asked = fleet.asked
+    fleet.run.step += 1
+    fleet.run.now_us += 100_000
+    fleet.beat(fleet.run.now_us)
+    assert (fleet.found(), fleet.asked) == (None, asked)
+
+
+def test_a_save_has_its_time(fleet: Fleet) -> None:
+    """1. A save of a minute. 2. Nobody is asked; after ten minutes they are."""
+    last_us, fleet.phase = fleet.run.now_us, Phase.SAVING
+    fleet.run.hang(60, missing=(0,))
+    fleet.beat(last_us)
+    assert fleet.asked == 0
+    fleet.run.now_us += 600_000_000
+    fleet.beat(last_us)
+    assert fleet.asked == 2
+
+
+def test_a_job_that_becomes_slower(fleet: Fleet) -> None:
+    """1. One rank takes three times as long. 2. After two heartbeats it is named, and stays so while it is slow."""
+    for number in range(4):
+        fleet.run.steps(4, lambda step, rank: 0.3 if rank == 1 else 0.1)
+        fleet.beat(fleet.run.now_us)
+        assert (fleet.found() is None) == (number < 1)
+    assert fleet.found() is Kind.STRAGGLER
+
+
+def test_nobody_answers(fleet: Fleet) -> None:
+    """1. The job stands and no agent answers. 2. Nothing is claimed, and the watch goes on."""
+    fleet.silent = True
+    last_us = fleet.run.now_us
+    fleet.run.hang(30, missing=(2,))
+    fleet.beat(last_us)
+    assert (fleet.asked, fleet.found()) == (2, None)
+
+
+def test_an_ended_job_is_forgotten(fleet: Fleet) -> None:
+    last_us = fleet.run.now_us
+    fleet.run.hang(30, missing=(2,))
+    fleet.beat(last_us)
+    assert fleet.found() is Kind.USER_CODE_STALL
+    fleet.attempt.state = AttemptState.FINISHED
+    asyncio.run(fleet.watch.once())
+    assert fleet.found() is None
