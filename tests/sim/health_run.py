@@ -22,6 +22,7 @@ from trainmaster.core.events import (
     HealthReleased,
     HealthReported,
 )
+from trainmaster.core.health import invariants
 from trainmaster.core.health.book import CaseState
 from trainmaster.core.health.conduct import DEFAULT_LADDER, HealthConduct, OffenderLimits, PoolConduct, Rung
 from trainmaster.core.health.events import Gone
@@ -63,6 +64,8 @@ ANSWERS = (
     (Verdict.WATCH, Remedy.DIAGNOSE),
     (Verdict.WATCH, Remedy.NONE),
     (Verdict.UNKNOWN, Remedy.NONE),
+    (Verdict.UNKNOWN, Remedy.NONE),
+    (Verdict.UNKNOWN, Remedy.DIAGNOSE),
 )
 
 
@@ -234,3 +237,20 @@ class HealthRun(MaintenanceRun):
             for case in self.engine.state.health.cases.values()
         ]
         return "\n".join(lines)
+
+
+class QuickRun(HealthRun):
+    """Only what health and its watchers have to say of each event, so that many seeds can be played."""
+
+    def submit(self, event: AnyEvent) -> None:
+        state, derived, known = self.engine.state, self.engine._derived, len(self.engine.state.maintenance.ended)
+        self.watcher.before(state)
+        self.health_watcher.before(state)
+        effects = self.engine.handle(event)
+        self.events.append(event)
+        wrong = [*self.watcher.after(state, derived, event, effects), *self.check(event, effects)]
+        wrong += invariants.broken(state, derived)
+        assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
+        for effect in effects:
+            self.world.deliver(effect)
+        self._mend(known)

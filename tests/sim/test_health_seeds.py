@@ -9,10 +9,10 @@ import os
 
 import pytest
 
-from tests.sim.health_run import HealthRun
+from tests.sim.health_run import HealthRun, QuickRun
 from tests.sim.maintenance_run import check_end
 
-SEEDS = int(os.environ.get("TRAINMASTER_HEALTH_SEEDS", "3"))
+SEEDS = int(os.environ.get("TRAINMASTER_HEALTH_SEEDS", "2"))
 FIRST = int(os.environ.get("TRAINMASTER_FIRST_SEED", "1"))
 
 
@@ -29,6 +29,14 @@ def test_a_seed_of_health(seed: int) -> None:
         where = "tests/sim/test_health_seeds.py -k one_seed"
         error.add_note(f"replay: TRAINMASTER_SEED={seed} python -m pytest {where}")
         raise
+
+
+@pytest.mark.parametrize("seed", range(100, 100 + 4 * SEEDS))
+def test_a_quick_seed_of_health(seed: int) -> None:
+    """The same, and only what health and the watchers have to say is checked; so there can be more of them."""
+    run = QuickRun(seed)
+    run.play()
+    check_end(run)
 
 
 def test_one_seed() -> None:

@@ -67,7 +67,7 @@ from trainmaster.core.events import (
 )
 from trainmaster.core.fleet import hosts
 from trainmaster.core.glance import Glance
-from trainmaster.core.health import acts, cases, standing
+from trainmaster.core.health import acts, cases, errands, standing
 from trainmaster.core.health.offender import daily
 from trainmaster.core.maintenance import drains, gangs, gate, maintain, running, trains, trials, visits
 from trainmaster.core.recovery import forming, handover, interrupt, reports
@@ -352,6 +352,7 @@ _WAKES: Mapping[str, Callable[[Step, str], None]] = {
     "stands": _on_host(standing.expired),
     "look": _on_host(cases.look_again),
     "away": _on_host(cases.away_too_long),
+    "errand": _on_host(errands.consider),
     "breaker": lambda step, name: cases.due(step, PoolName(name)),
     "lemons": daily.look,
     "lines": lambda step, name: gate.serve_lines(step),

@@ -43,11 +43,12 @@ def set_mode(step: Step, event: HealthModeSet) -> None:
 
 
 def _reconsider(step: Step) -> None:
-    """Cases that are not under way are judged by the new rules, oldest first."""
+    """Cases that are not under way are judged by the new rules, oldest first; then what can wait."""
     waiting = (CaseState.OBSERVED, CaseState.WAITING)
     for case in sorted(step.state.health.cases.values(), key=Case.number):
         if case.state in waiting and not case.taken:
             step.ailing.append(case.host)
+    step.ailing += [name for name in sorted(step.state.health.standings) if name not in step.state.health.case_of]
 
 
 def acknowledge(step: Step, event: HealthAcknowledged) -> None:

@@ -4,7 +4,7 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token, because
 from trainmaster.core.base.time import after
 from trainmaster.core.fleet.lifecycle import Host, HostState
-from trainmaster.core.health import cases, remedies, standing
+from trainmaster.core.health import cases, errands, remedies, standing
 from trainmaster.core.health.book import CaseState
 from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.health.finding import Finding
@@ -30,10 +30,12 @@ def ready(step: Step, name: HostId) -> None:
 def out(step: Step, name: HostId) -> None:
     """The host is out of production, or has passed its verification and is held still."""
     host = step.state.hosts[name]
+    case = cases.of_host(step, name)
+    if case is None and standing.at(step, name):
+        errands.consider(step, name)
     if not (host.story and host.story[-1].start == HostState.VERIFYING.word):
         return
     _has_passed(step, name)
-    case = cases.of_host(step, name)
     if case is None:
         return
     others = [hold.owner for hold in host.holds if hold.owner not in (HEALTH, MAINTENANCE)]
@@ -63,8 +65,10 @@ def lost(step: Step, name: HostId) -> None:
     case = cases.of_host(step, name)
     if case is None:
         return
-    if case.stage == "returning":
+    if case.stage == "returning" and (standing.bad(step, name) or not host.connected):
         cases.retake(step, case)
+    elif case.stage == "returning":  # not by what was repaired: who worked on it, or a person, brings it back
+        cases.close(step, case, "lost", f"its fault was mended, and it was lost since: {host.reason.sentence}")
     elif case.stage == "operation" and not host.connected:
         _never_began(step, host)
     else:

@@ -115,11 +115,21 @@ class Case(msgspec.Struct, kw_only=True):
     """From then on, what still stands is true."""
     rma: RmaId | None = None
     closed_how: str = ""
-    """fixed, released, cleared, swapped."""
+    """fixed, cleared (by itself), released (by a person), lost (mended, and failed otherwise before it was back)."""
 
     def number(self) -> int:
         """Cases are served in this order."""
         return int(self.id.partition("-")[2])
+
+
+class Errand(msgspec.Struct, kw_only=True):
+    """What a host needs and can wait; see `errands`."""
+
+    remedy: Remedy
+    """*reset-gpu-later* or *diagnose*."""
+    operation: OperationId | None = None
+    tried: tuple[Instant, ...] = ()
+    """When it was asked for lately."""
 
 
 class Breaker(msgspec.Struct, kw_only=True):
@@ -170,6 +180,8 @@ class Health(msgspec.Struct, kw_only=True):
     """The same by host."""
     closed: list[Case] = []
     """The newest `CLOSED_KEPT`, oldest first."""
+    errands: dict[HostId, Errand] = {}
+    """The last one of each host."""
     breakers: dict[PoolName, Breaker] = {}
     history: History = msgspec.field(default_factory=History)
     returned: int = 0

@@ -13,7 +13,7 @@ from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.health.book import Case, CaseState
 from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.health.offender import invariants as offender
-from trainmaster.core.health.standing import EVENT_PROBES, STANDINGS_MAX
+from trainmaster.core.health.standing import EVENT_PROBES, STANDINGS_MAX, outlives_a_boot
 from trainmaster.core.health.words import Verdict
 from trainmaster.core.maintenance.operation import OperationState
 from trainmaster.core.state import ClusterState, Derived
@@ -52,6 +52,10 @@ def _standings(state: ClusterState) -> Iterator[str]:
         bad = [each for each in standings if each.finding.verdict is Verdict.BAD and not each.finding.echo_of]
         if any(each.during is None for each in bad) and name not in health.case_of:
             yield f"6: {name} is bad ({bad[0].finding.rule}), and has no case"
+        boot = state.hosts[name].boot
+        over = [each for each in standings if each.boot != boot and not outlives_a_boot(each)]
+        if over:
+            yield f"1: {over[0].finding.rule} stands against {name} from the boot {over[0].boot}, which is over"
         waits = any(each.probe in EVENT_PROBES and each.finding.verdict is not Verdict.BAD for each in standings)
         if waits != (f"stands/{name}" in state.wakes):
             yield f"6: something stands against {name} that expires: {waits}; called: {not waits}"
@@ -136,6 +140,7 @@ def _remedy(state: ClusterState, case: Case, at: str) -> Iterator[str]:
 def _operations(state: ClusterState) -> Iterator[str]:
     """10: what health asked of the planner is wanted still, or was taken back."""
     wanted = {case.operation for case in state.health.cases.values()}
+    wanted |= {errand.operation for errand in state.health.errands.values()}
     for operation in state.maintenance.operations.values():
         ends = operation.ends_as is not None or operation.state is OperationState.VERIFYING
         if operation.by == HEALTH and operation.id not in wanted and not ends:

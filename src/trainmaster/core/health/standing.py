@@ -28,7 +28,9 @@ from trainmaster.core.step import Step
 
 EVENT_PROBES: Final = frozenset({"kernel-log"})
 VERIFICATION: Final = "verification"
-"""The probe that findings of the server itself carry: the host failed to prove that it works."""
+"""Findings of the server itself carry this as their probe: the host failed to prove that it works."""
+DIAGNOSIS: Final = "diagnosis"
+"""And this: somebody looked into a suspect, and it failed."""
 
 STANDINGS_MAX: Final = 64
 EVIDENCE_BYTES: Final = 4_096
@@ -181,13 +183,13 @@ def booted(step: Step, name: HostId) -> None:
     """The host registered, perhaps under another boot: states are told anew, and events ended with their boot unless
     they ask for what no boot gives."""
     boot = step.state.hosts[name].boot
+    _keep(step, name, [each for each in at(step, name) if each.boot == boot or outlives_a_boot(each)])
 
-    def holds(each: Standing) -> bool:
-        if each.boot == boot or each.probe == VERIFICATION:
-            return True
-        return each.probe in EVENT_PROBES and each.finding.remedy in BEYOND_A_BOOT
 
-    _keep(step, name, [each for each in at(step, name) if holds(each)])
+def outlives_a_boot(standing: Standing) -> bool:
+    if standing.probe in EVENT_PROBES:
+        return standing.finding.remedy in BEYOND_A_BOOT
+    return standing.probe in (VERIFICATION, DIAGNOSIS)
 
 
 def answered(step: Step, name: HostId, remedy: Remedy, asked_at: Instant) -> None:
@@ -216,10 +218,10 @@ def looked_again(step: Step, name: HostId) -> None:
         _store(step, name, kept)
 
 
-def own(step: Step, name: HostId, finding: Finding) -> None:
+def own(step: Step, name: HostId, finding: Finding, probe: str = VERIFICATION) -> None:
     """A finding of the server itself."""
     stands = Standing(
-        probe=VERIFICATION, boot=step.state.hosts[name].boot, finding=_bounded(finding), since=step.now, last=step.now
+        probe=probe, boot=step.state.hosts[name].boot, finding=_bounded(finding), since=step.now, last=step.now
     )
     others = [each for each in at(step, name) if _key(each.finding) != _key(finding)]
     _store(step, name, [*others, stands])

@@ -13,6 +13,7 @@ from trainmaster.core.events import AnyEvent, BreakerSet, EffectEnded, HealthCon
 from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.health.book import CaseState
 from trainmaster.core.health.conduct import HEALTH, PoolConduct
+from trainmaster.core.health.ladder import DEEP_CHECK
 from trainmaster.core.health.words import Verdict
 from trainmaster.core.state import ClusterState, Derived
 
@@ -60,6 +61,7 @@ class Watcher:
         yield from self._takes(state, derived, event)
         yield from self._fixed(state, event)
         yield from self._requests(state)
+        yield from _tries(state)
 
     def _takes(self, state: ClusterState, derived: Derived, event: AnyEvent) -> Iterator[str]:
         """2: what health takes out of service it may take, by rate and by level; nothing of a pool that is observed or
@@ -134,3 +136,13 @@ class Watcher:
                 for hold in state.hosts[case.host].holds
             ):
                 yield f"7: {case.operation} was asked for {case.id}, while a person holds {case.host}"
+
+
+def _tries(state: ClusterState) -> Iterator[str]:
+    """4: no remedy is tried more often than its rung allows, whatever ladder holds now."""
+    most = {rung.remedy: rung.tries for rung in (*state.health.conduct.ladder, DEEP_CHECK)}
+    for case in state.health.cases.values():
+        tried = [attempt.remedy for attempt in case.tries if attempt.outcome != "cancelled"]
+        for remedy in set(tried):
+            if tried.count(remedy) > most.get(remedy, 1):
+                yield f"4: {case.id} tried {remedy} {tried.count(remedy)} times, and it may {most.get(remedy, 1)} times"

@@ -8,7 +8,7 @@ round ends something or starts something, so the loop ends.
 from collections.abc import Callable
 
 from trainmaster.core.base.ids import HostId, OperationId
-from trainmaster.core.health import arrivals, cases
+from trainmaster.core.health import arrivals, cases, errands
 from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.maintenance import drains, gangs, gate, losses, running, trains, trials, visits
 from trainmaster.core.maintenance.events import CapacityDeclared, CatalogueDeclared
@@ -37,6 +37,7 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
             trials.operation_ended(step, operation)
             gangs.operation_ended(step, operation)
             cases.operation_ended(step, operation)
+            errands.ended(step, operation)
         elif failed:
             host, loaded = failed.pop(0)
             offenders.lost(step, host)
@@ -46,7 +47,9 @@ def settle(step: Step, pass_signals: Callable[[Step], None]) -> None:
         elif reconsider:
             gate.again(step, reconsider.pop(0))
         elif ailing:
-            cases.examine(step, ailing.pop(0))
+            host = ailing.pop(0)
+            cases.examine(step, host)
+            errands.consider(step, host)
         elif pools:
             cases.serve(step, pools.pop(0))
         elif step.lines_due:
