@@ -6,7 +6,20 @@ import sys
 
 import msgspec
 
-BENCHES = ("agent", "cli", "engine", "health", "log", "planner", "recorder", "recovery", "twin")
+BENCHES = (
+    "agent",
+    "checkpoint",
+    "cli",
+    "engine",
+    "health",
+    "log",
+    "planner",
+    "recorder",
+    "recovery",
+    "snapshot",
+    "training",
+    "twin",
+)
 
 
 ALSO = {"agent": ("health",)}

@@ -3,6 +3,7 @@
 The state is sharded by rows and by columns, unevenly, and replicated; each rank knows what each element must be.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import trainmaster.training as tm
+from trainmaster.core.checkpoint.position import Position
+from trainmaster.storage import arena
+from trainmaster.training.agreement import gather
 from trainmaster.training.distcp import BalancedPlanner, CheckpointReader, CheckpointWriter
+from trainmaster.training.distcp.reader import MemoryReader
+from trainmaster.training.snapshot import Snapshotter
 
 MOVES = ((2, 4), (4, 2), (4, 3), (3, 1))
 
@@ -42,6 +48,22 @@ def assert_is(state: dict[str, DTensor], seed: int) -> None:
         assert torch.equal(state[name].full_tensor(), tensor), name
 
 
+def from_memory(rank: int, meshes: dict[int, DeviceMesh], groups: dict[int, Any]) -> None:
+    """Four ranks take snapshots; two and three load them, each from the memory that the four processes hold."""
+    fd = arena.make("snapshot")
+    snapshotter = Snapshotter(fd, sharded(9, meshes[4]))
+    snapshotter.take(Position(samples=9, global_batch=1, step=9))
+    held = gather(f"/proc/{os.getpid()}/fd/{fd}")
+    for after in (2, 3):
+        if rank < after:
+            state = sharded(0, meshes[after])
+            newest = [arena.newest_in(os.open(path, os.O_RDWR)) for path in held]
+            whole_ones = [snapshot for snapshot in newest if snapshot is not None]
+            dcp.load(state, storage_reader=MemoryReader(whole_ones), process_group=groups[after])
+            assert_is(state, 9)
+        dist.barrier()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     root = Path(sys.argv[1])
@@ -62,6 +84,7 @@ def main() -> None:
                 dcp.load(state, checkpoint_id=writer.path, process_group=groups[after])
                 assert_is(state, seed)
             dist.barrier()
+        from_memory(session.rank, meshes, groups)
         if session.rank == 0:
             (root / "done").write_text(str(len(MOVES)))
 

@@ -207,8 +207,8 @@ def test_the_world_shrinks_and_the_data_goes_on(warm: Warm, tmp_path: Path, undi
 
 def test_a_state_moves_between_numbers_of_ranks(warm: Warm, tmp_path: Path) -> None:
     """1. Saved by 2, 4, 4 and 3 ranks, loaded by 4, 2, 3 and 1, through ours and through plain PyTorch: equal bit for
-    bit. 2. What ranks hold alike is stored once, and by turns. 3. Exported, it is the same for the library of the
-    format, whoever wrote it."""
+    bit; from the memory of four ranks to two and three as well. 2. What ranks hold alike is stored once, and by turns.
+    3. Exported, it is the same for the library of the format, whoever wrote it."""
     import torch
     from safetensors.torch import load_file
     from tests.integration.reshard_ranks import MOVES, whole

@@ -6,7 +6,7 @@ what publishes: it is put last, with the condition that there is none, and whoev
 manifest for unfinished. So all callers put the manifest last, and nothing here promises more than both can keep.
 
 A blob is written by several threads, each its own blocks, in any order; it is durable when `close` returns, and gone
-after `abandon`. Blocks come in buffers of `buffers.py`, which are aligned: a disk takes them without another copy.
+after `abandon`. Parts lie at whole pages (`pieces.py`): a disk takes them without another copy.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,9 @@ from typing import Protocol
 class Sink(Protocol):
     """A blob that is being written."""
 
-    def write(self, block: memoryview, offset: int) -> None:
-        """Writes a block. All but the last of a blob have whole pages, at whole pages. Raises `OSError`."""
+    def write(self, parts: Sequence[memoryview], offset: int) -> None:
+        """Writes parts, one after the other. `offset` and each part but the last of the blob are whole pages, and lie
+        at whole pages in memory. Raises `OSError`."""
         ...
 
     def close(self) -> None:

@@ -13,13 +13,13 @@ the ranks of a host share what was read. Measured against direct reads into a bu
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from trainmaster.storage.directory import write_synced
+from trainmaster.storage.pieces import PAGE_BYTES
 
-_PAGE_BYTES: Final = 4096
 _PARTS_MAX: Final = 1000
 _NO_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -67,18 +67,22 @@ class FileSink:
             os.close(self._file)
             raise
 
-    def write(self, block: memoryview, offset: int) -> None:
-        if self._direct is None:
-            _write_all(self._file, block, offset)
-            return
-        count = len(block)
-        assert offset % _PAGE_BYTES == 0, offset
-        if count % _PAGE_BYTES:
-            whole = count - count % _PAGE_BYTES
-            _write_all(self._direct, block[:whole], offset)
-            _write_all(self._file, block[whole:], offset + whole)
-        else:
-            _write_all(self._direct, block, offset)
+    def write(self, parts: Sequence[memoryview], offset: int) -> None:
+        whole = list(parts)
+        tail = len(whole[-1]) % PAGE_BYTES if whole else 0
+        end = offset + sum(map(len, whole))
+        if tail:
+            rest = whole[-1][len(whole[-1]) - tail :]
+            whole[-1] = whole[-1][: len(whole[-1]) - tail]
+            _write_all(self._file, [rest], end - tail)
+        if self._direct is not None:
+            try:
+                _write_all(self._direct, whole, offset)
+                return
+            except OSError as error:
+                if error.errno not in _NO_DIRECT:
+                    raise
+        _write_all(self._file, whole, offset)  # a file system that opens files for direct writes and then refuses them
 
     def close(self) -> None:
         try:
@@ -103,16 +107,7 @@ class FileSource:
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def read_into(self, parts: Sequence[memoryview], offset: int) -> None:
-        left = [part for part in parts if len(part)]
-        while left:
-            count = os.preadv(self._file, left[:_PARTS_MAX], offset)
-            if count == 0:
-                raise EOFError(f"{self._path.name} ends at byte {offset}")
-            offset += count
-            while left and count >= len(left[0]):
-                count -= len(left.pop(0))
-            if count:
-                left[0] = left[0][count:]
+        _move(os.preadv, self._file, parts, offset, EOFError(f"{self._path.name} ends at byte {self.size_bytes}"))
 
     def close(self) -> None:
         os.close(self._file)
@@ -138,9 +133,25 @@ def _reserve(file: int, size_bytes: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _write_all(file: int, block: memoryview, offset: int) -> None:
-    while len(block):
-        count = os.pwrite(file, block, offset)
+def _write_all(file: int, parts: Sequence[memoryview], offset: int) -> None:
+    _move(os.pwritev, file, parts, offset, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+
+def _move(
+    act: Callable[[int, list[memoryview], int], int],
+    file: int,
+    parts: Sequence[memoryview],
+    offset: int,
+    nothing: Exception,
+) -> None:
+    """Reads or writes all parts, however often the kernel stops in the middle; raises `nothing` if it does nothing."""
+    left = [part for part in parts if len(part)]
+    while left:
+        count = act(file, left[:_PARTS_MAX], offset)
         if count == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        block, offset = block[count:], offset + count
+            raise nothing
+        offset += count
+        while left and count >= len(left[0]):
+            count -= len(left.pop(0))
+        if count:
+            left[0] = left[0][count:]

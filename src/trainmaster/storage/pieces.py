@@ -1,17 +1,20 @@
 """Pieces of memory that lie one after the other in a file though not in memory.
 
 What is written is headers and tensors, thousands of each; what the disk wants is a few large blocks. A `Pieces` is the
-file as it will be, and copies any stretch of it into a buffer. Large pieces are given by address: the copy then
-releases the interpreter's lock, so that threads copy beside each other and beside the training loop.
+file as it will be, and gives any stretch of it as vectors: parts of a buffer, into which it copies what is small, and
+the memory itself of what is large. A disk that is written directly takes whole pages at addresses of whole pages, so
+the memory is given where its place in the page is that in the file (`phase`; whoever lays a file out sees to that), and
+its edges are copied. Copies of large pieces release the interpreter's lock.
 """
 
 import bisect
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
 _SMALL_BYTES: Final = 1 << 16
+PAGE_BYTES: Final = 4096
 
 
 class Memory:
@@ -62,6 +65,40 @@ class Pieces:
                 ctypes.memmove(target + filled, piece.address + skip, count)
             filled += count
             place += 1
+
+    def vectors(self, offset: int, buffer: memoryview) -> list[memoryview]:
+        """The bytes from `offset` on (a whole page), as many as the buffer has: some in it, some where they are."""
+        assert offset % PAGE_BYTES == 0, offset
+        end = offset + len(buffer)
+        vectors: list[memoryview] = []
+        done = offset
+        for start, piece in self._large(offset, end):
+            first = -(-max(start, offset) // PAGE_BYTES) * PAGE_BYTES
+            last = min(start + piece.size_bytes, end) // PAGE_BYTES * PAGE_BYTES
+            if last - first < _SMALL_BYTES:
+                continue
+            vectors += [*self._copied(done, first, offset, buffer), piece.view()[first - start : last - start]]
+            done = last
+        return [*vectors, *self._copied(done, end, offset, buffer)]
+
+    def _large(self, offset: int, end: int) -> Iterator[tuple[int, Memory]]:
+        """Large pieces that a stretch touches and that lie in memory as they will lie in the file."""
+        place = bisect.bisect_right(self._starts, offset) - 1
+        while place < len(self._pieces) and self._starts[place] < end:
+            start, piece = self._starts[place], self._pieces[place]
+            if isinstance(piece, Memory) and piece.size_bytes >= _SMALL_BYTES and phase(start, piece.address) == 0:
+                yield start, piece
+            place += 1
+
+    def _copied(self, start: int, end: int, offset: int, buffer: memoryview) -> list[memoryview]:
+        part = buffer[start - offset : end - offset]
+        self.copy(start, part)
+        return [part] if len(part) else []
+
+
+def phase(offset: int, address: int) -> int:
+    """How far a place in a file has to move on to lie in its page as the memory does."""
+    return (address - offset) % PAGE_BYTES
 
 
 def size_of(piece: bytes | Memory) -> int:

@@ -1,9 +1,9 @@
 """Blobs at the speed of the disk, with the sum of every block.
 
-Writing: some threads, each with a buffer of its own. A thread takes the next stretch of the file, copies it together a
-block at a time, sums the block while it is still in the processor's cache, and hands the stretch to the disk; while it
-waits there, another one copies. Nothing is read back: what was summed is what was handed over, and the disk's own
-errors are what the sums are for when they are read.
+Writing: some threads, each with a buffer of its own. A thread takes the next stretch of the file, sums it block by
+block, and hands it to the disk; while it waits there, another one sums. Only headers and edges are copied into the
+buffer: what is large goes to the disk from where it is. Nothing is read back: what was summed is what was handed over,
+and the disk's own errors are what the sums are for when they are read.
 
 Reading: one thread keeps the disk busy, in order, straight into the memory where the bytes belong; others sum the
 blocks behind it. What nobody wants of a block is read as well, into a buffer, since a block is verified whole or not at
@@ -59,12 +59,13 @@ def write(sink: Sink, pieces: Pieces, threads: int = 2) -> Written:
     def work() -> None:
         with POOL.borrow() as buffer:
             while (start := next(starts)) < pieces.size_bytes and not stop.is_set():
-                stretch = buffer[: min(BUFFER_BYTES, pieces.size_bytes - start)]
-                for at in range(0, len(stretch), BLOCK_BYTES):
-                    block = stretch[at : at + BLOCK_BYTES]
-                    pieces.copy(start + at, block)
-                    sums[(start + at) // BLOCK_BYTES] = crc32(block)
-                sink.write(stretch, start)
+                vectors: list[memoryview] = []
+                for at in range(start, min(start + BUFFER_BYTES, pieces.size_bytes), BLOCK_BYTES):
+                    block = buffer[at - start : min(at + BLOCK_BYTES, pieces.size_bytes) - start]
+                    parts = pieces.vectors(at, block)
+                    sums[at // BLOCK_BYTES] = _sum(parts)
+                    vectors += parts
+                sink.write(vectors, start)
 
     try:
         _side_by_side([_stopping(work, stop)] * max(1, min(threads, -(-pieces.size_bytes // BUFFER_BYTES))))
@@ -163,10 +164,14 @@ def _is_rest(part: memoryview, rest: memoryview) -> bool:
 
 def _check(block: int, parts: Sequence[memoryview], sums: str) -> int | None:
     """The number of a block if it is not what it was."""
+    return None if f"{_sum(parts):08x}" == sums[8 * block : 8 * block + 8] else block
+
+
+def _sum(parts: Sequence[memoryview]) -> int:
     value = 0
     for part in parts:
         value = crc32(part, value)
-    return None if f"{value:08x}" == sums[8 * block : 8 * block + 8] else block
+    return value
 
 
 def _results(futures: list[Future[T]]) -> list[T]:

@@ -5,6 +5,7 @@ import itertools
 import os
 import threading
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 
 from trainmaster.core.checkpoint.index import BLOCK_BYTES
 from trainmaster.storage import buffers, checksum
-from trainmaster.storage.buffers import BUFFER_BYTES
+from trainmaster.storage.buffers import BUFFER_BYTES, touched
 from trainmaster.storage.directory_store import DirectoryStore
-from trainmaster.storage.pieces import Memory, Pieces, address_of
+from trainmaster.storage.pieces import PAGE_BYTES, Memory, Pieces, address_of, phase
 from trainmaster.storage.transfer import Damage, Want, read, write
 
 NOISE = os.urandom(3 * BLOCK_BYTES)
@@ -30,10 +31,12 @@ class FakeSink:
         self.ends: list[str] = []
         self._full_at = full_at
 
-    def write(self, block: memoryview, offset: int) -> None:
+    def write(self, parts: Sequence[memoryview], offset: int) -> None:
         if self._full_at is not None and offset >= self._full_at:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.blocks[offset] = bytes(block)
+        assert all(address_of(part) % PAGE_BYTES == 0 for part in parts)
+        assert all(len(part) % PAGE_BYTES == 0 for part in parts[:-1])
+        self.blocks[offset] = b"".join(parts)
 
     def close(self) -> None:
         self.ends.append("closed")
@@ -90,6 +93,31 @@ def test_pieces_are_the_file_as_it_will_be(sizes: list[int], data: st.DataObject
     made.copy(at, memoryview(into))
     assert made.size_bytes == len(whole)
     assert into == whole[at : at + len(into)]
+
+
+@pytest.mark.parametrize("shift", [0, 64, 4032])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_memory_goes_to_the_disk_from_where_it_is(shift: int, threads: int) -> None:
+    """1. A header, nine mebibytes that lie in their page as in the file, and a few bytes behind. 2. All parts that the
+    disk gets are whole pages at whole pages, and hardly any were copied. 3. In a file where they lie otherwise all are
+    copied, and the file is the same."""
+    data = bytearray((NOISE * 4)[: 9 * BLOCK_BYTES + 10])
+    start = phase(0, address_of(memoryview(data)))
+    for moved in (0, 1):
+        header = b"h" * (start + moved + (0 if start > 100 else PAGE_BYTES))
+        pieces = Pieces([header, Memory(address_of(memoryview(data)), len(data), data), b"end" * (shift + 1)])
+        copied = 0
+        buffer = touched(BUFFER_BYTES)
+        for at in range(0, pieces.size_bytes, BLOCK_BYTES):
+            parts = pieces.vectors(at, buffer[: min(BLOCK_BYTES, pieces.size_bytes - at)])
+            copied += sum(len(part) for part in parts if part.obj is buffer.obj)
+        assert (copied > 9 * BLOCK_BYTES) == bool(moved)
+        assert moved or copied < 6 * PAGE_BYTES + shift * 3
+        sink = FakeSink()
+        written = write(sink, pieces, threads)
+        whole = header + data + b"end" * (shift + 1)
+        assert b"".join(sink.blocks[at] for at in sorted(sink.blocks)) == whole
+        assert (written.crc32, written.sums) == (zlib.crc32(whole), sums_of(whole))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, BLOCK_BYTES, BUFFER_BYTES, BUFFER_BYTES + BLOCK_BYTES + 777])

@@ -135,7 +135,8 @@ def test_what_is_read_becomes_what_is_asked_for(tmp_path: Path) -> None:
 def test_a_save_is_published_whole_under_its_owner(tmp_path: Path) -> None:
     """1. Two saves of one state have one digest, another state another. 2. A step of another job is not replaced.
     3. What this job saved at a step before is replaced at once."""
-    paths = [save(tmp_path, step, state_of(seed), job="mine") for step, seed in ((1, 1), (2, 1), (3, 2))]
+    states = {1: state_of(1), 2: state_of(2)}
+    paths = [save(tmp_path, step, states[seed], job="mine") for step, seed in ((1, 1), (2, 1), (3, 2))]
     digests = [directory.read_manifest(path).digest() for path in paths]
     assert digests[0] == digests[1] != digests[2]
     with pytest.raises(CheckpointException, match="is not this job's"):

@@ -60,6 +60,33 @@ class Plain(Value):
     length: int
 
 
+class Stored(Value):
+    """One item that a writer put into a file; `offsets` is None for a value that is no tensor."""
+
+    name: str
+    offsets: tuple[int, ...] | None
+    file: str
+    offset: int
+    length: int
+    payload: int = UNKNOWN
+
+
+class Form(Value):
+    """A tensor without its place: its chunks are (offsets, sizes)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+class Outline(Value):
+    """What a state consists of, before anybody has written it."""
+
+    tensors: dict[str, Form]
+    values: tuple[str, ...] = ()
+    paths: dict[str, tuple[str | int, ...]] = msgspec.field(default_factory=dict)
+
+
 class Index(Value):
     """`paths` are the places of the names in the nested state; `sums` the CRC-32 of each block, eight digits each."""
 
@@ -77,6 +104,26 @@ class Index(Value):
     def sum_of(self, file: str, block: int) -> int:
         """The CRC-32 of a block. Raises `KeyError` or `ValueError` where the index has none."""
         return int(self.sums[file][8 * block : 8 * block + 8], 16)
+
+
+def index_of_items(outline: Outline, items: Iterable[Stored], sums: dict[str, str]) -> Index:
+    """The index of a save, from its plan and what the writers tell. Raises `KeyError` if one told too little."""
+    places = {(item.name, item.offsets): item for item in items}
+    tensors: dict[str, Tensor] = {}
+    for name, form in outline.tensors.items():
+        chunks = tuple(_chunk(offsets, sizes, places[name, offsets]) for offsets, sizes in form.boxes)
+        tensors[name] = Tensor(dtype=form.dtype, shape=form.shape, chunks=chunks)
+    values = {}
+    for name in outline.values:
+        item = places[name, None]
+        values[name] = Plain(file=item.file, offset=item.offset, length=item.length)
+    return Index(tensors=tensors, values=values, paths=outline.paths, sums=sums)
+
+
+def _chunk(offsets: tuple[int, ...], sizes: tuple[int, ...], item: Stored) -> Chunk:
+    return Chunk(
+        offsets=offsets, sizes=sizes, file=item.file, offset=item.offset, length=item.length, payload=item.payload
+    )
 
 
 def within(chunk: Chunk, offsets: Sequence[int], lengths: Sequence[int]) -> tuple[int, int] | None:

@@ -49,7 +49,8 @@ class Manifest(Value):
     seal: str = _BLANK
 
     def digest(self) -> str:
-        """Names the content: equal for equal state. Hidden files describe a save and are not part of the state."""
+        """Names the content: equal if one process saved one state twice. Hidden files describe a save and are no part
+        of the state. Another process may lay the same state out with other gaps, so unequal says nothing."""
         ordered = sorted((file for file in self.files if not file.name.startswith(".")), key=lambda file: file.name)
         return hashlib.sha256(encode(ordered)).hexdigest()
 

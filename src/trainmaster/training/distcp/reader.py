@@ -28,7 +28,10 @@ from torch.futures import Future
 
 from trainmaster.core.checkpoint.index import UNKNOWN, Chunk, Index, Plain, lost_moments, rows, within
 from trainmaster.core.checkpoint.manifest import Manifest
+from trainmaster.storage.arena import Snapshot
+from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.contents import Contents, Unsound, locate, look_into
+from trainmaster.storage.memory_store import MemoryStore, index_over
 from trainmaster.storage.pieces import Memory
 from trainmaster.storage.transfer import Want, read
 from trainmaster.training.distcp.tables import metadata_of
@@ -45,6 +48,7 @@ class CheckpointReader(StorageReader):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
+        self._store: BlobStore
         self._store, self._group = locate(Path(path))
         self._contents: Contents | None = None
 
@@ -63,7 +67,7 @@ class CheckpointReader(StorageReader):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
             self._store, self._group = locate(Path(checkpoint_id))
-        self._contents = None
+            self._contents = None
 
     def read_metadata(self) -> Metadata:
         """An empty table where there is nothing to use, since `dcp.load` looks for tables of single ranks if this
@@ -112,6 +116,16 @@ class CheckpointReader(StorageReader):
                     item.arrived()
         finally:
             source.close()
+
+
+class MemoryReader(CheckpointReader):
+    """Reads the snapshots of all ranks, from memory, at whatever number of ranks. Raises `Unsound` if they do not fit
+    together."""
+
+    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
+        StorageReader.__init__(self)
+        self._store, self._group = MemoryStore(snapshots), ""
+        self._contents = Contents(manifest=None, index=index_over(snapshots))
 
 
 class _Item:

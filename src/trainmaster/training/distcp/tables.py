@@ -17,21 +17,9 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from trainmaster.core.base.value import Value
-from trainmaster.core.checkpoint.index import UNKNOWN, Chunk, Index, Plain, Tensor
+from trainmaster.core.checkpoint.index import Form, Index, Outline, Stored
 
 _FORMAT_VERSION = "1.0.0"
-
-
-class Stored(Value):
-    """Where one item was put. `payload` is the place of the first element of a tensor."""
-
-    name: str
-    offsets: tuple[int, ...] | None
-    file: str
-    offset: int
-    length: int
-    payload: int = UNKNOWN
 
 
 def metadata_of(index: Index) -> Metadata:
@@ -72,29 +60,16 @@ def completed(metadata: Metadata, stored: Iterable[Stored]) -> Metadata:
     return metadata
 
 
-def index_from(metadata: Metadata, stored: Iterable[Stored], sums: dict[str, str]) -> Index:
-    """The index of a save. Raises `KeyError` if a writer did not tell of an item that the plan has."""
-    places = {(item.name, item.offsets): item for item in stored}
-    tensors: dict[str, Tensor] = {}
-    values: dict[str, Plain] = {}
+def outline_of(metadata: Metadata) -> Outline:
+    """What a planned save consists of."""
+    tensors: dict[str, Form] = {}
+    values: list[str] = []
     for name, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, TensorStorageMetadata):
-            chunks = tuple(_chunk(chunk, places[name, tuple(chunk.offsets)]) for chunk in entry.chunks)
+            boxes = tuple((tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks)
             dtype = str(entry.properties.dtype).removeprefix("torch.")
-            tensors[name] = Tensor(dtype=dtype, shape=tuple(entry.size), chunks=chunks)
+            tensors[name] = Form(dtype=dtype, shape=tuple(entry.size), boxes=boxes)
         else:
-            item = places[name, None]
-            values[name] = Plain(file=item.file, offset=item.offset, length=item.length)
+            values.append(name)
     paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
-    return Index(tensors=tensors, values=values, paths={name: tuple(path) for name, path in paths.items()}, sums=sums)
-
-
-def _chunk(chunk: ChunkStorageMetadata, item: Stored) -> Chunk:
-    return Chunk(
-        offsets=tuple(chunk.offsets),
-        sizes=tuple(chunk.sizes),
-        file=item.file,
-        offset=item.offset,
-        length=item.length,
-        payload=item.payload,
-    )
+    return Outline(tensors=tensors, values=tuple(values), paths={name: tuple(path) for name, path in paths.items()})

@@ -2,9 +2,8 @@
 
 The plan of a save says what each rank writes; what several ranks hold alike (replicas of data parallelism) PyTorch's
 planner has by then given to one of them (`planner.py` does it in balance). A rank lays its items out one after the
-other (`envelope.py`), so the size is known before the first byte, and the bytes go from the tensors to the disk by way
-of a few small buffers (`storage/transfer.py`). No copy of the state is made; a tensor on a device or with gaps is
-brought into memory first.
+other (`envelope.py`), so the size is known before the first byte, and large tensors go to the disk from where they are
+(`storage/transfer.py`). No copy of the state is made; a tensor on a device or with gaps is brought into memory first.
 
 Publishing is what the last collective of the save does on the coordinator: if any rank failed, all raise and the
 directory stays under its hidden name, which nobody takes for a checkpoint. `ShardWriter` writes into a directory that
@@ -15,17 +14,18 @@ import os
 import pickle
 import socket
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.base.value import Value, encode
-from trainmaster.core.checkpoint.index import INDEX_NAME
+from trainmaster.core.checkpoint.index import INDEX_NAME, Stored, index_of_items
 from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, staging_name, step_name
 from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check
 from trainmaster.core.checkpoint.pace import Pace, slow_writers
@@ -38,15 +38,16 @@ from trainmaster.storage.checksum import crc32
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.foreign import METADATA_NAME
-from trainmaster.storage.pieces import Memory, Pieces
+from trainmaster.storage.pieces import Memory, Pieces, phase
 from trainmaster.storage.pieces import size_of as piece_bytes
 from trainmaster.storage.transfer import write
 from trainmaster.training.distcp.envelope import ALIGNMENT, envelope
 from trainmaster.training.distcp.planner import size_of
-from trainmaster.training.distcp.tables import Stored, completed, index_from
+from trainmaster.training.distcp.tables import completed, outline_of
 
 _FILE: Final = "\0file"
 """Name of the result that tells of a file and not of an item."""
+_LARGE_BYTES: Final = 1 << 20
 
 
 class _File(Value):
@@ -94,7 +95,8 @@ class ShardWriter(StorageWriter):
         told = [result.storage_data for each in results for result in each]
         items = [item for item in told if isinstance(item, Stored)]
         files = [file for file in told if isinstance(file, _File)]
-        index = encode(index_from(metadata, items, {file.entry.name: file.sums for file in files}))
+        sums = {file.entry.name: file.sums for file in files}
+        index = encode(index_of_items(outline_of(metadata), items, sums))
         table = pickle.dumps(completed(metadata, items))
         for name, data in ((METADATA_NAME, table), (INDEX_NAME, index)):
             self._store.put(self._group, name, data)
@@ -115,7 +117,8 @@ class ShardWriter(StorageWriter):
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         name = f"__{self._rank}_0.distcp"
         started = time.monotonic()
-        items, pieces = _laid_out(name, plan, planner)
+        items, parts = laid_out(name, plan.items, planner.resolve_data)
+        pieces = Pieces(parts)
         sink = self._store.create(self._group, name, pieces.size_bytes)
         written = write(sink, pieces, self._threads)
         pace = Pace(
@@ -128,20 +131,21 @@ class ShardWriter(StorageWriter):
         return [*(WriteResult(MetadataIndex(item.name, item.offsets), item.length, item) for item in items), file]
 
 
-def _laid_out(name: str, plan: SavePlan, planner: SavePlanner) -> tuple[list[Stored], Pieces]:
-    """Where each item of a plan goes, and the file as it will be."""
+def laid_out(
+    name: str, plan: Sequence[WriteItem], resolve: Callable[[WriteItem], Any], at: int = 0
+) -> tuple[list[Stored], list[bytes | Memory]]:
+    """Where each item goes in the file `name`, and what lies in it from byte `at` on, one after the other."""
     items: list[Stored] = []
     pieces: list[bytes | Memory] = []
-    at = 0
-    for item in plan.items:
-        data = planner.resolve_data(item)
+    for item in plan:
+        data = resolve(item)
         if item.type == WriteItemType.BYTE_IO:
             before, body, behind = b"", data.getvalue(), b""
         else:
             tensor = data.detach().cpu().contiguous()
             body = Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor)
             before, behind = envelope(tensor.dtype, tensor.shape)
-        padding = bytes(-at % ALIGNMENT)
+        padding = bytes(_padding(at + len(before), body) if isinstance(body, Memory) else -at % ALIGNMENT)
         start = at + len(padding)
         at = start + len(before) + piece_bytes(body) + len(behind)
         pieces += [padding, before, body, behind]
@@ -156,7 +160,13 @@ def _laid_out(name: str, plan: SavePlan, planner: SavePlanner) -> tuple[list[Sto
                 payload=start + len(before),
             )
         )
-    return items, Pieces(pieces)
+    return items, pieces
+
+
+def _padding(at: int, body: Memory) -> int:
+    """Bytes to skip so that elements at `at` are aligned, and large ones lie in their page as they do in memory."""
+    shift = phase(at, body.address)
+    return shift if body.size_bytes >= _LARGE_BYTES and (at + shift) % ALIGNMENT == 0 else -at % ALIGNMENT
 
 
 class CheckpointWriter(ShardWriter):
