@@ -187,9 +187,10 @@ def booted(step: Step, name: HostId) -> None:
 
 
 def outlives_a_boot(standing: Standing) -> bool:
+    """Of events what no boot mends; and what the server itself found, until it finds otherwise."""
     if standing.probe in EVENT_PROBES:
         return standing.finding.remedy in BEYOND_A_BOOT
-    return standing.probe in (VERIFICATION, DIAGNOSIS)
+    return standing.probe in (VERIFICATION, DIAGNOSIS, offenders.PROBE)
 
 
 def answered(step: Step, name: HostId, remedy: Remedy, asked_at: Instant) -> None:
