@@ -50,7 +50,7 @@ class Damage(Exception):
         return Damage, (self.name, self.blocks)
 
 
-def write(sink: Sink, pieces: Pieces, threads: int = 2) -> Written:
+def write(sink: Sink, pieces: Pieces, threads: int = 3) -> Written:
     """Writes a whole blob and closes it. Raises the `OSError` of the first thread that met one."""
     starts = itertools.count(0, BUFFER_BYTES)
     sums: dict[int, int] = {}

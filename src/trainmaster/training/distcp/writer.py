@@ -63,7 +63,7 @@ class ShardWriter(StorageWriter):
     name; empty if there are none).
     """
 
-    def __init__(self, store: BlobStore, group: str, threads: int = 2) -> None:
+    def __init__(self, store: BlobStore, group: str, threads: int = 3) -> None:
         super().__init__()
         self._store, self._group, self._threads = store, group, threads
         self._rank = 0
@@ -184,7 +184,7 @@ class CheckpointWriter(ShardWriter):
         job: str = "local",
         samples: int = 0,
         global_batch: int = 0,
-        threads: int = 2,
+        threads: int = 3,
     ) -> None:
         self._root = Path(root)
         self._mark = OwnerMark(job=JobId(job), attempt=0, epoch=0)
