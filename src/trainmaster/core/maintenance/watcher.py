@@ -129,6 +129,8 @@ class Watcher:
             and name in state.maintenance.visits
         }
         lost = {name for name, kind in now.items() if kind == _FAILED and self._classes.get(name) in _LOSABLE}
+        # One that came back and was found bad in the same event was in service in between.
+        lost |= {name for name, host in state.hosts.items() if host.hold_of(HEALTH) and HEALTH not in self._holds[name]}
         yield from _exceeded(state, now, lost, taken, (_PROMISED, _LEAVING), "was admitted on")
         yield from _exceeded(state, now, lost, started, (_LEAVING,), "was begun on")
 
