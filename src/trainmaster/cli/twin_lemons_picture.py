@@ -114,7 +114,8 @@ def _shares(found: LemonReport) -> list[str]:
             f'<line x1="{left:.1f}" y1="{y(share):.1f}" x2="{left + width:.1f}" y2="{y(share):.1f}" stroke="{INK}" '
             'stroke-dasharray="5 4"/>'
         )
-        marks.append(_text(left + 2, y(share) + 15, f"published {share:.0%}", f'font-size="11" fill="{INK}" {HALO}'))
+        x, below = (left + width + 4, 4) if place == 0 else (left + 2, 15)  # where no dots are
+        marks.append(_text(x, y(share) + below, f"published {share:.0%}", f'font-size="11" fill="{INK}" {HALO}'))
     marks.append(
         _text(
             _RIGHT[0],
