@@ -16,7 +16,20 @@ import msgspec
 from trainmaster.core.health.capture import Block, Row
 from trainmaster.core.health.finding import Finding, worst
 from trainmaster.core.health.policy import Index
-from trainmaster.core.health.words import CONFIG, OK, RESET, SKIPPED, SUSPECT, TRIAGE, UNKNOWN, WATCH, Answer, Verdict
+from trainmaster.core.health.words import (
+    CONFIG,
+    OK,
+    REBOOT,
+    RESET,
+    RMA,
+    SKIPPED,
+    SUSPECT,
+    TRIAGE,
+    UNKNOWN,
+    WATCH,
+    Answer,
+    Verdict,
+)
 
 _BUSY: Final = re.compile(r"busyorunavailable|unabletocreatecudacontext|deviceisinuse|isbeingusedby|couldnotbeacquired")
 _NO_MEMORY: Final = re.compile(r"MEMORY_ALLOC|(?:unable to|could not|cannot) allocate", re.IGNORECASE)
@@ -25,6 +38,13 @@ _INSTALLATION: Final = re.compile(
     r"persistence|environment|permissions|denylist|blacklist|library|libraries|graphics processes|fabric manager|numa",
     re.IGNORECASE,
 )
+_ENTITY: Final = re.compile(r"(?:GPU )?(?:ID: )?(\d{1,3})")
+_ASKS: Final[tuple[tuple[re.Pattern[str], Answer], ...]] = (
+    (re.compile(r"(?:row remap\w*|page retirement\w*|retired pages?)\b.*\bpending|pending.*remap", re.I), RESET),
+    (re.compile(r"(?:row )?remap\w*\b.*\bfail|SRAM.*threshold", re.I), RMA),
+    (re.compile(r"fall\w* off the bus|GPU is lost|lost communication", re.I), REBOOT),
+)
+"""What messages of the health monitor ask for, where that is more than its word says."""
 _CELL: Final = re.compile(r"\|([^|]*)\|([^|]*)\|")
 _RESULT: Final = re.compile(r"(Pass|Fail|Warn|Skip)(?: - |\s*-?\s*)(?:All|GPUs?: ([\d, ]+))?", re.IGNORECASE)
 _DMON: Final = re.compile(r"\s*GPU[ -]?(\d{1,3})\s+(\S+)")
@@ -94,11 +114,33 @@ def _json(text: str) -> Any:
 
 def _health(block: Block, body: dict[str, Any], row: Row) -> Iterator[Finding]:
     """Healthy is one opinion among others; warnings and failures are about the entities that they name."""
+    messages = _messages(body, "host")
     for unit, word, said in _entities(body, "host"):
-        answer = {"healthy": OK, "warning": WATCH, "failure": TRIAGE, "fail": TRIAGE}.get(word.lower(), UNKNOWN)
+        answer = _health_answer(word, messages.get(unit, []))
         summary = f"dcgmi health says {word}" + (f": {said}" if said else "")
         next_ = ("another source: it has called GPUs healthy that need a reset",) if answer == OK else ()
         yield block.found(unit, answer, "dcgm-health", summary, rows=[row], next=next_, confidence="medium")
+
+
+def _health_answer(word: str, messages: list[str]) -> Answer:
+    """What its messages ask for, if it has some that are known; else what the word says."""
+    answer = {"healthy": OK, "warning": WATCH, "failure": TRIAGE, "fail": TRIAGE}.get(word.lower(), UNKNOWN)
+    asked = [asks for said in messages for pattern, asks in _ASKS if pattern.search(said)]
+    return worst(asked) if asked and answer.verdict in (Verdict.BAD, Verdict.WATCH) else answer
+
+
+def _messages(tree: dict[str, Any], unit: str, depth: int = 0) -> dict[str, list[str]]:
+    """Sentences by entity."""
+    found: dict[str, list[str]] = {}
+    for key, value in tree.items():
+        named = _ENTITY.fullmatch(str(key))
+        here = f"gpu {named.group(1)}" if named else unit
+        if isinstance(value, str) and " " in value:
+            found.setdefault(here, []).append(value)
+        elif isinstance(value, dict) and depth < 16:
+            for each, its in _messages(value, here, depth + 1).items():
+                found.setdefault(each, []).extend(its)
+    return found
 
 
 def _entities(tree: dict[str, Any], unit: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
@@ -107,7 +149,7 @@ def _entities(tree: dict[str, Any], unit: str, depth: int = 0) -> Iterator[tuple
     for key, value in tree.items():
         if not isinstance(value, dict) or depth > 8:
             continue
-        named = re.fullmatch(r"(?:GPU )?(?:ID: )?(\d{1,3})", str(key))
+        named = _ENTITY.fullmatch(str(key))
         here = f"gpu {named.group(1)}" if named else unit
         word = value.get("value")
         said = word.lower() if isinstance(word, str) else ""
@@ -234,10 +276,15 @@ def _health_table(block: Block) -> Iterator[Finding]:
     for unit, (word, rows) in words.items():
         if not word or (unit == "host" and named_ones):
             continue
-        answer = {"Healthy": OK, "Warning": WATCH, "Failure": TRIAGE}[word]
+        answer = _health_answer(word, [_said(rows)])
         next_ = ("another source: it has called GPUs healthy that need a reset",) if answer == OK else ()
         summary = f"dcgmi health says {word}"
         yield block.found(unit, answer, "dcgm-health", summary, rows=rows, next=next_, confidence="medium")
+
+
+def _said(rows: list[Row]) -> str:
+    """The text of cells, which go over several lines."""
+    return " ".join(cell.group(2).strip() for row in rows if (cell := _CELL.search(row.text)))
 
 
 def _worse(one: str, other: str) -> str:
@@ -318,18 +365,23 @@ def _watched(block: Block, index: Index) -> Iterator[Finding]:
     """`dcgmi dmon` of the field XIDER (230)."""
     if not re.search(r"XIDER|XID", block.text):
         return
+    silent = []
     for row in block.rows():
         found = _DMON.match(row.text)
         if found is None or not found.group(2).isdigit() or len(found.group(2)) > 5:
             continue
         code, unit = int(found.group(2)), f"gpu {found.group(1)}"
         if code == 0:
+            silent.append(row)
             continue
         once = index.row(f"xid-{code}").answer
         answer = once if once.verdict is Verdict.OK else WATCH
         summary = f"the last Xid was {code}: {index.row(f'xid-{code}').means}; the gauge keeps it after it is over"
         next_ = ("recovery action of the GPU; the kernel log for its time",)
         yield block.found(unit, answer, f"xid-{code}", summary, rows=[row], next=next_, confidence="low")
+    if silent:
+        words = f"{len(silent)} GPUs have shown no Xid since the driver was loaded"
+        yield block.found("host", OK, "xid-gauge", words, rows=silent[:8], confidence="medium")
 
 
 def _dicts(tree: Any, key: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ _BACK: Final = re.compile(r"\breturned\b|\bresumed?\b|\bback (?:in|to) productio
 _DRAINED: Final = re.compile(r"\bdrained\b", re.IGNORECASE)
 _PARTIAL: Final = re.compile(r"(\d{1,2}) of (\d{1,2}) GPUs|(\d{1,2}) of (\d{1,2})\b", re.IGNORECASE)
 _REPLACED: Final = re.compile(r"\breplaced\b|\bswapped\b", re.IGNORECASE)
-_PLACE: Final = re.compile(r"r(\d{1,4})n(\d{1,4})")
+_PLACE: Final = re.compile(r"(r(?:ack)?[_-]?\d{1,4})[_-]?(?:n(?:ode)?|u|slot|host)[_-]?(\d{1,4})", re.IGNORECASE)
 
 Events = list[tuple[Row, str]]
 
@@ -55,24 +55,27 @@ def _counts(block: Block, events: Sequence[tuple[Row, str, str]]) -> Iterator[Fi
             counted.append((int(found.group(1)), node, int(place.group(2)) if place else -1, row))
     counted.sort(key=lambda each: (-each[0], each[1]))
     worst = counted[:3]
-    if len(worst) < 3:
-        return
     slots = [slot for _, _, slot, _ in worst]
-    racks = {node.partition("n")[0] for _, node, _, _ in worst}
+    racks = {found[1] for _, node, _, _ in worst if (found := _PLACE.fullmatch(node))}
     rows = [row for *_, row in worst]
     hosts = ", ".join(f"{node} ({count})" for count, node, _, _ in worst)
-    if min(slots) >= 0 and max(slots) - min(slots) <= 1 and len(racks) > 1:
+    if len(worst) == 3 and min(slots) >= 0 and max(slots) - min(slots) <= 1 and len(racks) > 1:
         unit = f"rack position n{min(slots)}" + (f"-n{max(slots)}" if max(slots) > min(slots) else "")
         next_ = ("cooling, power and cabling at this height of the racks",)
         yield block.found(
             unit, TRIAGE, "rack-position", f"the three worst hosts share it: {hosts}", rows=rows, next=next_
         )
         return
+    odd = False
     for count, node, _, row in worst:
         rest = [other for other, name, _, _ in counted if name != node]
         if rest and count >= 3 * max(1, sorted(rest)[len(rest) // 2]):
             words = f"{count} failures, three times what is usual here"
             yield block.found(f"host {node}", TRIAGE, "repeat-offender", words, rows=[row], host=node)
+            odd = True
+    if worst and not odd:
+        words = f"no host and no place of {len(counted)} stands out; most often: {hosts}"
+        yield block.found("rack", WATCH, "repeat-offender", words, rows=rows)
 
 
 def _host(block: Block, host: str, events: Events) -> Iterator[Finding]:
@@ -84,6 +87,9 @@ def _host(block: Block, host: str, events: Events) -> Iterator[Finding]:
         summary = f"the same fault was reported {len(faults)} times: the part was due for return at the second"
         next_ = (f"closed by: {closed[-1].text.strip()}",) if closed else ("serial number of the part",)
         yield block.found(unit, RMA, "repeat-offender", summary, rows=[*faults, *closed], next=next_, host=host)
+    elif faults and closed and _after(events, closed[-1], faults[-1]):
+        words = "one fault was reported, and the part was replaced since"
+        yield block.found(unit, WATCH, "repeat-offender", words, rows=[*faults, *closed], host=host)
     elif faults:
         yield block.found(unit, SUSPECT, "repeat-offender", "one fault was reported", rows=faults, host=host)
     if len(again) >= 2:
@@ -96,6 +102,12 @@ def _host(block: Block, host: str, events: Events) -> Iterator[Finding]:
     yield from _partial(block, host, events)
 
 
+def _after(events: Events, one: Row, other: Row) -> bool:
+    """Whether a row comes later; events are in the order of their times."""
+    rows = [row for row, _ in events]
+    return rows.index(one) > rows.index(other)
+
+
 def _partial(block: Block, host: str, events: Events) -> Iterator[Finding]:
     """Boots after which GPUs were missing; the last one counts."""
     seen = []
@@ -105,6 +117,9 @@ def _partial(block: Block, host: str, events: Events) -> Iterator[Finding]:
             have, want = (int(part) for part in found.groups() if part is not None)
             seen.append((row, have, want))
     short = [each for each in seen if each[1] < each[2]]
+    if seen and not short:
+        words = f"it came back with {seen[-1][1]} of {seen[-1][2]} GPUs"
+        yield block.found(f"host {host}", OK, "gpu-missing", words, rows=[row for row, _, _ in seen], host=host)
     if not short:
         return
     _, have, want = seen[-1]

@@ -137,6 +137,8 @@ class Limits(Value):
     """Bursts that are closer than this are one incident."""
     echo_us: int = 60_000_000
     """How long after its cause an echo comes."""
+    early_us: int = 10_000_000
+    """How long before it: a switch may miss a GPU before the driver does."""
     stuck_us: int = 600_000_000
     """How long after a GPU error a hung task is taken for its consequence."""
     near_lines: int = 60
@@ -210,7 +212,9 @@ class Index:
         for mask in policy.masks:
             for layout, text in (("V1", mask.mask_v1), ("V2", mask.mask_v2)):
                 care = int(re.sub("[01]", "1", text).replace("-", "0"), 2)
-                self.masks.setdefault(mask.xid, []).append((mask, layout, care, int(text.replace("-", "0"), 2)))
+                bit = mask.reset_bit_v1 if layout == "V1" else mask.reset_bit_v2
+                care &= ~(1 << bit) if bit >= 0 else -1  # it changes the answer, not the row
+                self.masks.setdefault(mask.xid, []).append((mask, layout, care, int(text.replace("-", "0"), 2) & care))
 
     def family(self, rule: str) -> str:
         """Rules that may be related to each other have the same family."""

@@ -34,6 +34,7 @@ _OF_THE_LINK: Final = (
     "local_link_integrity_errors",
 )
 """What tells of the link. The others tell of congestion, or of how a buffer is set."""
+_RDMA: Final = re.compile(r"^\s*link ([\w-]+/\d+) state (\w+) physical_state (\w+)", re.MULTILINE)
 _PORT: Final = re.compile(r"(?:.*/)?([\w-]+)/ports/(\d+)/(?:(?:hw_)?counters/)?(\w+)")
 _FIELDS: Final = {"stat": "State", "phys": "Physical state", "rate": "Rate", "link": "Link layer"}
 _INVENTORY: Final = "whether this port is expected up: inventory, or the same port of its peers"
@@ -46,6 +47,8 @@ def read(block: Block, index: Index) -> list[Finding] | None:
         return list(_ibstat(block))
     if "==>" in text and re.search(r"port\s+\d+\s+==>", text):
         return list(_ibdev2netdev(block))
+    if _RDMA.search(text):
+        return list(_rdma(block))
     if "/ports/" in text and (its := table(block)) is not None and {"path", "value"} <= set(its[0]):
         return list(_sysfs(block, [(row, cells["path"], cells["value"]) for row, cells in its[1]]))
     if "/ports/" in text and re.search(r"^\S*/ports/\d+/\S+[:\s]", text, re.MULTILINE):
@@ -120,6 +123,16 @@ def _speed(fields: dict[str, Row]) -> int:
     active = "State" in fields and _spoken(fields["State"].text.partition(":")[2]).lower() == "active"
     found = re.search(r"ate:\s*(\d{1,5})", fields["Rate"].text) if active and "Rate" in fields else None
     return int(found.group(1)) if found else 0
+
+
+def _rdma(block: Block) -> Iterator[Finding]:
+    """`rdma link`."""
+    for row in block.rows():
+        if found := _RDMA.match(row.text):
+            answer, why = state_answer(found[2], found[3])
+            next_ = (_INVENTORY,) if answer != OK or "disabled" in why else ()
+            unit = f"port {found[1].removesuffix('/1')}"
+            yield block.found(unit, answer, "ib-state", why, rows=[row], next=next_)
 
 
 def _ibdev2netdev(block: Block) -> Iterator[Finding]:

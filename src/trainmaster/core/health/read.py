@@ -34,7 +34,8 @@ from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.kernel_judge import judge
 from trainmaster.core.health.kernel_log import Scan, headed, scan
 from trainmaster.core.health.policy import Index
-from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN, Verdict
+from trainmaster.core.health.stamp import written
+from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN, Remedy, Verdict
 
 _LOG_SHARE: Final = 0.5
 """So many lines must begin as log lines do for a text without signals to be a healthy log."""
@@ -101,11 +102,26 @@ def read_all(files: Sequence[tuple[str, str]], index: Index) -> list[Finding]:
                 unread.append(block)
         alone = len(findings) + len(logs) == known
         findings += [_no_form(block, alone) for block in unread]
-    findings += _judged(logs, index)
+    findings = _lost_by_name([*findings, *_judged(logs, index)])
     if any(finding.rule not in ("no-form", "empty") for finding in findings):
         findings = [_beside(finding) for finding in findings]
     assert findings or not files
     return findings
+
+
+def _lost_by_name(findings: list[Finding]) -> list[Finding]:
+    """A line that says of no GPU that it is lost echoes what the same output says of one."""
+    named = {
+        (each.file, each.section): each.unit
+        for each in reversed(findings)
+        if each.rule == "smi" and each.remedy is Remedy.REBOOT
+    }
+    return [
+        each.but(echo_of=unit, verdict=Verdict.WATCH, remedy=Remedy.NONE, offence=False)
+        if each.rule == "gpu-lost-unnamed" and not each.echo_of and (unit := named.get((each.file, each.section)))
+        else each
+        for each in findings
+    ]
 
 
 def _no_form(block: Block, alone: bool) -> Finding:
@@ -237,11 +253,20 @@ def _journal(text: str) -> str:
         if not isinstance(entry, dict) or not isinstance(message, str):
             lines.append("")
             continue
-        at = str(entry.get("__MONOTONIC_TIMESTAMP", ""))
-        stamp = f"[{int(at) // 1_000_000}.{int(at) % 1_000_000:06}] " if at.isdigit() and len(at) < 17 else ""
+        stamp = _journal_stamp(entry)
         tag = f"{entry.get('_HOSTNAME', '')} {entry.get('SYSLOG_IDENTIFIER') or 'kernel'}: ".lstrip()
         lines.append(f"{stamp}{tag}{message}".replace("\n", " "))
     return "\n".join(lines)
+
+
+def _journal_stamp(entry: dict[str, object]) -> str:
+    """The time since the boot, where it was exported; else that of the day."""
+    at, since = str(entry.get("__MONOTONIC_TIMESTAMP", "")), str(entry.get("__REALTIME_TIMESTAMP", ""))
+    if at.isdigit() and len(at) < 17:
+        return f"[{int(at) // 1_000_000}.{int(at) % 1_000_000:06}] "
+    if since.isdigit() and len(since) < 17:
+        return f"{written(int(since))} "
+    return ""
 
 
 def _plain(text: str) -> str:

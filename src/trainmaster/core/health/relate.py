@@ -9,7 +9,8 @@ In this order, since each step sees what the ones before it left:
 5. clean-up records (45) and their causes; hung tasks behind GPU errors; ends of links that blame the other end
 6. what was cleared, and what a boot has ended
 
-A cause must come first, within a time, on the same host; where lines have no times, within so many lines.
+A cause must come first, within a time, on the same host; where lines have no times, within so many lines. Only links to
+a lost GPU may be missed a few seconds before the GPU is.
 """
 
 import re
@@ -92,7 +93,7 @@ def _behind_a_lost_gpu(drafts: Sequence[Draft], folds: Sequence[Fold], index: In
         assert cause.fold is not None
         for draft in _others(drafts, cause):
             assert draft.fold is not None
-            soon = before(cause.fold, draft.fold, limits, limits.echo_us)
+            soon = _around(cause.fold, draft.fold, index, limits.echo_us)
             later = before(cause.fold, draft.fold, limits, limits.stuck_us)
             same = draft.part == cause.part and draft.answer.verdict is Verdict.BAD
             if (same and later) or (draft.rule in NVLINK and soon):
@@ -150,13 +151,7 @@ def _explained_by_rows(drafts: Sequence[Draft], index: Index) -> None:
         for cause in sorted(causes, key=lambda each: _nearness(each, draft), reverse=True):
             fits = cause.fold and not (draft.rule.startswith("aer-") and cause.rule == LOST)
             here = cause.host == draft.host or "host" in draft.rule or cause.rule == "ib-port-error"
-            if (
-                fits
-                and cause.fold
-                and here
-                and before(cause.fold, draft.fold, index.limits, _patience(draft, index))
-                and _same_card(draft, cause)
-            ):
+            if fits and cause.fold and here and _explains(cause, draft, index) and _same_card(draft, cause):
                 draft.echoes(cause)
 
 
@@ -171,10 +166,23 @@ def _nearness(cause: Draft, echo: Draft) -> tuple[bool, int, int]:
     return bool(across and number and number[1] in peers), cause.fold.count * across, cause.fold.first.number
 
 
+def _explains(cause: Draft, draft: Draft, index: Index) -> bool:
+    """Whether the times fit."""
+    assert cause.fold is not None
+    assert draft.fold is not None
+    if draft.rule.startswith("sxid-"):
+        return _around(cause.fold, draft.fold, index, index.limits.echo_us)
+    return before(cause.fold, draft.fold, index.limits, _patience(draft, index))
+
+
+def _around(cause: Fold, echo: Fold, index: Index, within_us: int) -> bool:
+    """As `before`, for what may be told a few seconds before its cause is."""
+    limits = index.limits
+    return before(cause, echo, limits, within_us) or before(echo, cause, limits, limits.early_us)
+
+
 def _patience(draft: Draft, index: Index) -> int:
     """How long after its cause an echo may come: as long as the cause lasts, if the echo is about the whole host."""
-    if draft.rule.startswith("sxid-"):
-        return index.limits.echo_us
     return index.limits.stuck_us if draft.rule.startswith(("hung-", "soft-")) else 24 * index.limits.incident_us
 
 

@@ -28,6 +28,10 @@ _WORDS: Final = {
     "NO_RESPOND": "NOT_RESPONDING", "POW_UP": "POWERING_UP", "POW_DN": "POWERING_DOWN", "PLND": "PLANNED",
     "FUTR": "FUTURE", "BOOT": "REBOOT_ISSUED", "REBOOT": "REBOOT_REQUESTED",
 }  # fmt: skip
+_BUSY: Final = frozenset({"MIXED", "ALLOCATED", "COMPLETING"})
+"""With one of these, a host that is drained is still draining."""
+_HIDES_IDLE: Final = frozenset({"DRAINED", "MAINTENANCE", "RESERVED", "PLANNED"})
+"""sinfo shows these words alone of a host that does nothing."""
 _SMALL: Final = 100_000
 """Bare states are what somebody typed, or a list for people."""
 _GRES: Final = re.compile(r"^(?:NodeName=\S+ +)?(?:AutoDetect=\w+|Name=gpu\b)", re.MULTILINE | re.IGNORECASE)
@@ -73,6 +77,10 @@ def normal(state: str) -> frozenset[str]:
         if base:
             words.add(_WORDS.get(base, base))
     words.discard("CLOUD")
+    if "DRAINED" in words and words & _BUSY:
+        words = words - _BUSY - {"DRAINED"} | {"DRAINING"}
+    if words & _HIDES_IDLE:
+        words.discard("IDLE")
     return frozenset(words)
 
 
@@ -106,6 +114,8 @@ def read(block: Block, index: Index) -> list[Finding] | None:
         return list(_sinfo(block))
     if "node-mark-offline" in text or "node-mark-online" in text:
         return list(_nhc(block))
+    if "Health check failed:" in text and (failed := _check_failed(block)):
+        return failed
     found = [*_reasons(block), *_bare(block), *_held_jobs(block)]
     return found or None
 
@@ -221,7 +231,9 @@ def _bare(block: Block) -> Iterator[Finding]:
         if not all(_STATE.fullmatch(each) for each in spellings) or not row.text.strip():
             continue
         states = [normal(each) for each in spellings]
-        if not all(state & _KNOWN for state in states) or not ("+" in row.text or any(c in row.text for c in "*#~@")):
+        if not all(state & _KNOWN for state in states) or not (
+            "+" in row.text or any(c in row.text for c in "*#~@%^!$")
+        ):
             continue
         if len(states) > 1:
             same = same_states(spellings)
@@ -262,6 +274,17 @@ def _nhc(block: Block) -> Iterator[Finding]:
         answer, why = _hold(host in held, host in replaced and host in lifted, host in failed, host in lifted)
         next_ = ("who drained the host, and whether that person has released it",) if host in held else ()
         yield block.found(f"host {host}", answer, "nhc", why, rows=rows, next=next_, host=host)
+
+
+def _check_failed(block: Block) -> list[Finding]:
+    """NHC's own words without what it did to a host. A check that cannot be ended is a fault itself."""
+    rows = [row for row in block.rows() if re.search(r"\bnhc: +Health check failed:", row.text)]
+    if not rows:
+        return []
+    hung = any("unable to terminate hung" in row.text for row in rows)
+    words = "the check hangs and cannot be ended: something below it is stuck" if hung else "the check fails"
+    next_ = ("what the process waits for: its stack, the kernel log",) if hung else ()
+    return [block.found("host", TRIAGE, "nhc", words, rows=rows[:8], next=next_)]
 
 
 def _hold(held: bool, overwritten: bool, failed: bool, lifted: bool) -> tuple[Answer, str]:

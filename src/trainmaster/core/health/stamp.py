@@ -29,6 +29,9 @@ _HEAD: Final = re.compile(
     r"|\[(?P<fmonth>[A-Z][a-z]{2})\s+(?P<fday>\d{1,2}) (?P<fyear>\d{4}) (?P<ftime>[\d:]{8})\]\s?"
     r"|\[?(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
     r"(?P<zone>Z|[+-]\d\d:?\d\d)?\]?\s"
+    r"|[A-Z][a-z]{2} (?P<wdate>\d{4}-\d\d-\d\d) (?P<wtime>[\d:]{8})(?:\.\d+)? (?:[A-Z]{3,5}|[+-]\d{2,4}) "
+    r"|1 (?P<rdate>\d{4}-\d\d-\d\d)T(?P<rtime>\d\d:\d\d:\d\d)(?:\.(?P<rpart>\d{1,9}))?(?P<rzone>Z|[+-]\d\d:\d\d)"
+    r" (?P<rhost>[\w.:-]{1,255}) \S{1,48} \S{1,128} \S{1,32} (?:-|(?:\[[^\]]{0,400}\])+) "
     r"|(?P<smonth>[A-Z][a-z]{2})\s+(?P<sday>\d{1,2}) (?P<stime>\d\d:\d\d:\d\d)(?:\.\d+)? "
     r"|\s*[0-9a-f]{1,4} \| (?P<emonth>\d\d)/(?P<eday>\d\d)/(?P<eyear>\d{4}) \| (?P<etime>[\d:]{8})"
     r" (?:[A-Z]{3,4} )?(?=\| )"
@@ -56,6 +59,20 @@ def days_of(year: int, month: int, day: int) -> int:
     era, of_era = divmod(year, 400)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def written(at_us: int) -> str:
+    """A time since 1970 as logs write it, in UTC: `2025-02-23T16:24:18.000000Z`."""
+    days, rest = divmod(at_us, 86_400 * SECOND)
+    era, of_era = divmod(days + 719_468, 146_097)
+    of_year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    day = of_era - (365 * of_year + of_year // 4 - of_year // 100)
+    month = (5 * day + 2) // 153
+    year = of_year + era * 400 + (month >= 10)
+    seconds = rest // SECOND
+    date = f"{year:04}-{month + (3 if month < 10 else -9):02}-{day - (153 * month + 2) // 5 + 1:02}"
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest % SECOND:06}"
+    return f"{date}T{clock}Z"
 
 
 class Stamps:
@@ -110,6 +127,10 @@ class Stamps:
             at, clock = self._wall(year, month, day, found["time"]), "wall"
             if at is not None:
                 at += int((found["part"] or "0").ljust(6, "0")[:6]) - _zone(found["zone"])
+        elif found["wdate"] is not None:
+            at, clock = self._wall(*_parts(found["wdate"]), found["wtime"]), "wall"
+        elif found["rdate"] is not None:
+            return self._structured(found)
         elif smonth is not None:
             at, clock = self._yearless(smonth, found["sday"], found["stime"]), "wall"
         elif kmsg is not None:
@@ -121,9 +142,19 @@ class Stamps:
             host = tag if tag != "kernel" else None  # `pdsh` puts the host before each line
         elif tag is not None and tag != "kernel":
             length = found.start("tag")
-            if host is not None and not (date or smonth):
+            by_dmesg = date is not None and line[found.start("part") - 1] == ","  # it writes no host
+            if host is not None and (by_dmesg or not (date or smonth or found["wdate"])):
                 host, length = None, found.start("host")  # `nvme nvme0: ...` is no host with a tag
         return Stamp(at, clock if at is not None else "", host or "", length)
+
+    def _structured(self, found: re.Match[str]) -> Stamp:
+        """A head of RFC 5424."""
+        at = self._wall(*_parts(found["rdate"]), found["rtime"])
+        if at is not None:
+            at += int((found["rpart"] or "0").ljust(6, "0")[:6]) - _zone(found["rzone"])
+        host = found["rhost"] if found["rhost"] != "-" else ""
+        length = found.start("host" if found["host"] else "tag") if found["tag"] else found.end()
+        return Stamp(at, "wall" if at is not None else "", host, length)
 
     def _wall(self, year: str, month: str, day: str, time: str) -> int | None:
         key = (year, month, day)
@@ -143,6 +174,11 @@ class Stamps:
         if at is not None:
             self._last_us = at
         return at
+
+
+def _parts(date: str) -> tuple[str, str, str]:
+    year, month, day = date.split("-")
+    return year, month, day
 
 
 def _fraction(text: str) -> int:

@@ -29,15 +29,24 @@ _PAIR: Final = re.compile(r"GPUs? (?:pair )?\(?([\d, ]+)\)?")
 _CODE: Final = re.compile(r"xid[ _-]?(\d{1,3})(?:\+(\d{1,3}))?", re.IGNORECASE)
 
 
+_NAMES: Final = {
+    "host": "node", "hostname": "node", "nodename": "node", "timestamp": "time", "date": "time", "when": "time",
+    "pci": "gpu", "bus_id": "gpu", "pci_bus_id": "gpu",
+}  # fmt: skip
+"""Other names of columns."""
+
+
 def read(block: Block, index: Index) -> list[Finding] | None:
     """The findings of a table; None: it is no table, or one whose columns say nothing."""
-    names = [name.lower() for name in columns(block)[0]]
+    known = [name.lower() for name in columns(block)[0]]
+    called = {name: alias if (alias := _NAMES.get(name, name)) not in known else name for name in known}
+    names = list(called.values())
     reader = next((reader for wanted, reader in _READERS if wanted <= set(names)), None)
     counted = next((name for name in names if re.fullmatch(r"xid_?\d+_count", name)), "") if "node" in names else ""
     found = table(block) if reader is not None or counted else None
     if found is None:
         return None
-    rows = [(row, {name.lower(): value for name, value in cells.items()}) for row, cells in found[1]]
+    rows = [(row, {called[name.lower()]: value for name, value in cells.items()}) for row, cells in found[1]]
     return reader(block, rows, index) if reader is not None else _counts(block, rows, counted, index)
 
 

@@ -14,14 +14,16 @@ from trainmaster.core.health.policy import Bits, Index, Mask, Row
 from trainmaster.core.health.unit import function, gpu
 from trainmaster.core.health.words import REBOOT, RESET, WATCH, Answer
 
-_XID: Final = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,5})\b,?")
+_XID: Final = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?: GPU-[^)]{1,40})?\): (\d{1,5})\b,?")
 _SXID: Final = re.compile(
     r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,6}), ?(Non-fatal|Fatal|Data \{|Severity \d)?", re.IGNORECASE
 )
 _ENGINE: Final = re.compile(r"GPC (\d+), TPC (\d+)")
 _PID: Final = re.compile(r"pid='?(\d+)")
 _CAUSE: Final = re.compile(r"caused by previous Xid (\d+)")
-_REGION: Final = re.compile(r"FBPA[ :]*(\d+).{0,20}?sub-?partition[ :]*(\d+)|bank[ :]*(0x[0-9a-f]+|\d+)", re.IGNORECASE)
+_REGION: Final = re.compile(
+    r"\b(?:FBPA|partition)[ :]*(\d+).{0,20}?sub-?partition[ :]*(\d+)|bank[ :]*(0x[0-9a-f]+|\d+)", re.IGNORECASE
+)
 _ACTION: Final = re.compile(r"changed from .*? to 0x[0-9a-fA-F]+ \(([^)]*)\)")
 _LINK_REGISTERS: Final = re.compile(r"link (\d+)\s*\(((?:0x[0-9a-fA-F]+(?:, ?)?)+)\)")
 _NVLINK5: Final = re.compile(
@@ -161,8 +163,8 @@ def _decode_74(rest: str, index: Index) -> Decoded:
 def _decode_nvlink5(code: int, rest: str, index: Index) -> Decoded:
     found = _NVLINK5.search(rest)
     if found is None:
-        return Decoded(None, "", "", "", "UNDECODABLE", False, WATCH)
-    sub_unit, _, link, words = found.groups()
+        return Decoded(None, "", "", "", "UNDECODABLE", False, index.row(f"xid-{code}").answer)
+    sub_unit, severity, link, words = found.groups()
     registers = [int(word, 16) for word in re.findall(r"0x[0-9a-fA-F]+", words)]
     first, status = registers[0] & 0xFFFFFFFF, registers[1] if len(registers) > 1 else 0
     fits: list[tuple[Mask, str]] = []
@@ -171,7 +173,8 @@ def _decode_nvlink5(code: int, rest: str, index: Index) -> Decoded:
         if known and first & care == want and (not mask.status or status in mask.status):
             fits.append((mask, layout))
     if not fits:
-        return Decoded(None, sub_unit, "", link, "UNDECODABLE", False, WATCH)
+        answer = index.row(f"xid-{code}").answer if severity == "Fatal" else WATCH
+        return Decoded(None, sub_unit, "", link, "UNDECODABLE", False, answer)
     mask, layout = fits[0]
     answer, now = mask.answer, mask.now
     bit = mask.reset_bit_v1 if layout == "V1" else mask.reset_bit_v2
