@@ -29,6 +29,8 @@ _SAMPLE: Final = 400
 _FOLLOWING: Final = 20_000
 """Characters after a report in which its stack is looked for."""
 _REMEMBERED: Final = 4096
+_NCCL: Final = re.compile(r"[\w.-]+:\d+:\d+ \[\d+\] .{0,80}?NCCL [A-Z]+ ")
+"""What a job's library writes beside the kernel."""
 _JOURNAL_BOOT: Final = re.compile(r"-- Boot ([0-9a-f]{32}) --")
 
 Row = tuple[Text, re.Pattern[str], re.Pattern[str] | None]
@@ -241,5 +243,5 @@ def headed(text: str) -> float:
     stamps = Stamps()
     lines = text[: _SAMPLE * 200].split("\n")[:_SAMPLE]
     lines = [line for line in lines if line.strip()]
-    found = sum(stamps.read(line[:200]).length > 0 for line in lines)
+    found = sum(stamps.read(line[:200]).length > 0 or _NCCL.match(line) is not None for line in lines)
     return found / len(lines) if lines else 0.0
