@@ -93,13 +93,13 @@ def trouble(house: House) -> Trouble:
 
 
 def test_no_false_alarm(trouble: Trouble) -> None:
-    """1. A first step of 2.5 s, a save in which rank 0 takes 3 s, an evaluation of 3 s on rank 1. 2. Nobody is alarmed;
+    """1. A first step of 3.5 s, a save in which rank 0 takes 4 s, an evaluation of 4 s on rank 1. 2. Nobody is alarmed;
     whoever asks during the evaluation is told that nothing hangs."""
     trouble.quiet_until_step(20)
-    trouble.tell("save 3", 0)
+    trouble.tell("save 4", 0)
     trouble.quiet_until_step(EVERY + 5)
     trouble.forget()
-    trouble.tell("evaluate 3", 1)
+    trouble.tell("evaluate 4", 1)
     trouble.quiet_for(2.0)
     assert trouble.look().diagnosis.kind in (Kind.NONE, Kind.SLOW_PHASE)
     trouble.forget()

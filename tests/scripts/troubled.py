@@ -35,7 +35,7 @@ def main() -> None:
         for step in session.steps(total=1_000_000):
             word, *rest = asked(session.rank) or [""]
             if step == 1:
-                time.sleep(2.5)
+                time.sleep(3.5)
             while word == "stall" and asked(session.rank):
                 time.sleep(0.01)
             if word == "evaluate":

@@ -115,7 +115,8 @@ def _firsts(rank: RankState) -> dict[int, RingCall]:
 
 
 def _waited(rings: Sequence[Rings], stop: Stop | None) -> float:
-    """How long the first of the waiting ranks has been in its present collective."""
+    """How long ranks have waited in their present collective: the first of them, where somebody is missing; the last to
+    come, where all are there, since until then there was nothing that could end."""
     waits = [
         in_seconds(host.at - call.waited_us)
         for host in rings
@@ -124,6 +125,8 @@ def _waited(rings: Sequence[Rings], stop: Stop | None) -> float:
         for call in rank.ring.calls[-1:]
         if call.waited_us and not call.left_us
     ]
+    if stop is not None and not stop.missing and not stop.differing:
+        return min(waits, default=0.0)
     return max(waits, default=0.0)
 
 

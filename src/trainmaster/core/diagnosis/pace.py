@@ -1,6 +1,6 @@
 """How long a step may take before somebody is asked why: a bound that a job sets itself by its own steps.
 
-    bound = max(2 s, 5 x the median of the last steps, 2 x the longest of them)
+    bound = max(3 s, 5 x the median of the last steps, 2 x the longest of them)
 
 The median follows the job's pace, the longest its habits. A step beyond five medians was a stop and teaches nothing,
 until it has come `HABIT` times: then it is what this job does every so often. Steps in which a rank was in a phase that
@@ -8,7 +8,7 @@ takes long by nature (start, save, evaluation, compilation) teach nothing, and h
 three steps behind it has no pace yet, and the same bound.
 
 The promise that follows from it: a rank that stops is named within twice the bound, because heartbeats come each second
-and the bound is at least two. A fixed time-out of the collectives is ten to thirty minutes for the same.
+and the bound is at least three. A fixed time-out of the collectives is ten to thirty minutes for the same.
 
 A *change of pace* is no stop: when the last steps take half again as long as the ones before them, it is asked who
 arrives late.
@@ -20,7 +20,7 @@ from typing import Final
 from trainmaster.core.base.value import Value
 from trainmaster.core.diagnosis.tables import median
 
-LEAST_S: Final = 2.0
+LEAST_S: Final = 3.0
 MEDIANS: Final = 5.0
 LONGEST: Final = 2.0
 PHASE_S: Final = 600.0

@@ -23,7 +23,7 @@ from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
-from trainmaster.core.diagnosis.answer import Kind
+from trainmaster.core.diagnosis.answer import Diagnosis, Kind
 from trainmaster.core.diagnosis.live import LiveDiagnosis, diagnose
 from trainmaster.core.diagnosis.pace import PHASE_S, Pace, slowed
 from trainmaster.core.diagnosis.stacks import HostStacks, JobStacks, Stack, grouped
@@ -48,6 +48,9 @@ HOSTS_AT_ONCE: Final = 64
 ALARMS: Final = (
     Kind.DESYNC, Kind.USER_CODE_STALL, Kind.PROCESS_STOPPED, Kind.IN_FLIGHT_STALL, Kind.KILLED, Kind.STRAGGLER,
 )  # fmt: skip
+STOPS: Final = (Kind.DESYNC, Kind.USER_CODE_STALL, Kind.IN_FLIGHT_STALL, Kind.KILLED)
+BETWEEN_LOOKS_S: Final = 0.2
+LOOKS_MORE: Final = 3
 T = TypeVar("T", bound=Value)
 logger = logging.getLogger(__name__)
 
@@ -73,7 +76,28 @@ async def _asked(
 
 
 async def look(links: AgentLinks, job: Job, attempt: Attempt, now: Instant, timeout_s: float) -> LiveDiagnosis:
-    """Asks the agents of an attempt's hosts, and judges what they tell."""
+    """Asks the agents of an attempt's hosts, and judges what they tell.
+
+    Hosts are read at slightly different moments, so a job that goes on just now can look as if its ranks were apart. A
+    stop is therefore believed when a second look shows the same.
+    """
+    found = await _look(links, job, attempt, now, timeout_s)
+    for _ in range(LOOKS_MORE):
+        if found.diagnosis.kind not in STOPS:
+            return found
+        await asyncio.sleep(BETWEEN_LOOKS_S)
+        before, found = found, await _look(links, job, attempt, now, timeout_s)
+        if _claim(before.diagnosis) == _claim(found.diagnosis):
+            return found
+    return found
+
+
+def _claim(found: Diagnosis) -> tuple[object, ...]:
+    return found.kind, found.collective, found.missing_ranks, found.waiting_ranks
+
+
+async def _look(links: AgentLinks, job: Job, attempt: Attempt, now: Instant, timeout_s: float) -> LiveDiagnosis:
+    """One look."""
     epoch = attempt.epoch.number
     query = Query(id="", kind="rings", attempt=attempt.id, rank=0, epoch=epoch, lines=CALLS)
     rings, silent = await _asked(links, attempt.hosts_of(epoch), query, Rings, timeout_s)
@@ -137,9 +161,10 @@ class Watch:
         pace = self._paces.setdefault(key, Pace())
         lead = max((rank for _, _, rank in told), key=lambda rank: (rank.step, rank.step_at))
         saving = any(Phase(rank.phase) is not Phase.TRAINING for _, _, rank in told)
-        pace.see(lead.step, lead.step_at, quiet=not saving and key not in self._slow)
-        self._slow = self._slow | {key} if saving else self._slow - {key}
         known = self._service.live.diagnosis(attempt.id, epoch)
+        stopped = known is not None and known.diagnosis.kind is not Kind.STRAGGLER
+        pace.see(lead.step, lead.step_at, quiet=not saving and not stopped and key not in self._slow)
+        self._slow = self._slow | {key} if saving else self._slow - {key}
         stands = lead.step > 0 and in_seconds(now - lead.step_at) > pace.bound().bound_s
         since_s = in_seconds(now - self._looked.get(attempt.id, Instant(0)))
         if saving and in_seconds(now - lead.step_at) < PHASE_S:
