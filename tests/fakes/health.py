@@ -94,7 +94,11 @@ WATCHED = verdict(
     unit=FLAPS.unit,
     since=ago(7200),
     acknowledged_by=Owner("person:lee"),
-    standings=(standing(FLAPS, 7200),),
+    standings=(
+        standing(FLAPS, 7200).but(
+            acknowledged_by=Owner("person:lee"), acknowledged_until=ago(-86_400), acknowledged_why="cable is ordered"
+        ),
+    ),
 )
 BLIND = verdict("gpu-8", "unknown", sentence="its agent is away")
 CASE = CaseView(

@@ -29,6 +29,7 @@ from trainmaster.live.server.health_resources import (
     HealthHosts,
     HealthView,
     HostHealth,
+    HostVerdict,
     ModeChange,
     PoolView,
 )
@@ -62,13 +63,19 @@ def ls(hosts: str, verdict: str | None, everything: bool, as_cases: bool, output
         if verdict is not None:
             raise WrongUsage("--verdict is for hosts, not for cases", fix="leave out one of --verdict and --cases")
         cases = connect().get("/v1/health/cases", Cases, **query)
-        output.listing("health-case", cases.items, case_columns(cases.at), {"index": cases.index, "at": cases.at})
+        output.listing(
+            "health-case",
+            cases.items,
+            case_columns(cases.at),
+            {"index": cases.index, "at": cases.at},
+            "no case is open",
+        )
         return
     if verdict:
         query["verdict"] = verdict
     found = connect().get("/v1/health/hosts", HealthHosts, **query)
     extra = {"index": found.index, "at": found.at}
-    output.listing("health-host", found.items, verdict_columns(found.at), extra)
+    output.listing("health-host", found.items, verdict_columns(found.at), extra, "all of these hosts are ok")
 
 
 def verdict_columns(now: Instant) -> list[Column]:
@@ -80,11 +87,22 @@ def verdict_columns(now: Instant) -> list[Column]:
         Column("why", lambda item: item.sentence),
         Column("case", lambda item: item.case),
         Column("since", lambda item: item.since, lambda at: _age(at, now)),
-        Column("taken on by", lambda item: who(item.acknowledged_by) if item.acknowledged_by else None),
+        Column("taken on by", taken_on_text),
         Column("pool", lambda item: item.pool, wide=True),
         Column("mode", lambda item: item.mode, wide=True),
         Column("findings", lambda item: len(item.standings), wide=True),
     ]
+
+
+def taken_on_text(item: HostVerdict) -> str | None:
+    """Who has it, why, and until when."""
+    if item.acknowledged_by is None:
+        return None
+    taken = next((one for one in item.standings if one.acknowledged_by == item.acknowledged_by), None)
+    if taken is None or not taken.acknowledged_why:
+        return who(item.acknowledged_by)
+    until = f", until {instant_text(taken.acknowledged_until)}" if taken.acknowledged_until else ""
+    return f"{who(item.acknowledged_by)}: {taken.acknowledged_why}{until}"
 
 
 def case_columns(now: Instant) -> list[Column]:
@@ -186,7 +204,7 @@ _HOST: Final = [
     Column("since", lambda item: item.since, instant_text),
     Column("pool", lambda item: f"{item.pool or 'none'} ({item.mode})"),
     Column("case", lambda item: item.case),
-    Column("taken on by", lambda item: who(item.acknowledged_by) if item.acknowledged_by else None),
+    Column("taken on by", taken_on_text),
 ]
 
 

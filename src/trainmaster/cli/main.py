@@ -91,6 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return shell_complete(root, {}, "trainmaster", "_TRAINMASTER_COMPLETE", os.environ["_TRAINMASTER_COMPLETE"])
     ctx: click.Context | None = None
+    _open_streams()
     try:
         with root.make_context("trainmaster", list(sys.argv[1:] if arguments is None else arguments)) as ctx:
             result = root.invoke(ctx)
@@ -111,6 +112,14 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  (the outermost edge: whatever it is becomes a message)
         known = translate(error)
         return _say(known.text(), known.exit_code) if known else _say(_report(error, ctx), 1)
+
+
+def _open_streams() -> None:
+    """A stream that the caller closed (`>&-`) is wanted by nobody: what is written there is dropped, and the exit code
+    still says what it says."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (it stays open)
 
 
 def _say(text: str, exit_code: int) -> int:

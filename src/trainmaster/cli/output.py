@@ -55,16 +55,22 @@ class Output:
         self.color = wants_color(color)
 
     def listing(
-        self, kind: str, items: Sequence[Any], columns: Sequence[Column], extra: Mapping[str, Any] | None = None
+        self,
+        kind: str,
+        items: Sequence[Any],
+        columns: Sequence[Column],
+        extra: Mapping[str, Any] | None = None,
+        empty: str = "",
     ) -> None:
-        """Prints items of a kind. The first column is the name; `extra` stands beside the items of json and yaml."""
+        """Prints items of a kind. The first column is the name; `extra` stands beside the items of json and yaml;
+        `empty` is said where people look and there is none."""
         chosen = self._chosen(columns)
         ordered = self._sorted(items, columns)
         schema = f"trainmaster.{kind}/v1"
         match self.form:
             case "table" | "wide":
                 if not ordered:
-                    say(f"no {kind}s")
+                    say(empty or f"no {kind}s")
                 else:
                     self._table(ordered, chosen)
             case "name":

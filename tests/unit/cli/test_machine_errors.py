@@ -1,6 +1,7 @@
 """What is wrong with the machine is told in words, as it is for everything else."""
 
 import errno
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,11 @@ def test_a_full_output_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setattr(Output, "listing", full)
     assert main(["explain"]) == 1
     assert "cannot write the output" in capsys.readouterr().err
+
+
+def test_a_closed_stream_takes_nothing_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `>&-` does. 1. No output, no error: the exit code alone speaks. 2. So for a usage error."""
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert main(["hosts", "count", "h[1-3]"]) == 0
+    assert main(["hosts", "nothing"]) == 2

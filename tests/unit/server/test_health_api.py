@@ -141,7 +141,7 @@ def test_parts_go_back(tmp_path: Path) -> None:
         close = RmaClose(outcome="no-fault-found", reason="the vendor's report")
         await house.post("/v1/rmas/rma-1/close", close, RmaReport)
         status, problem = await house.refused("/v1/rmas/rma-1/close", close)
-        assert (status, str(problem.reason.token)) == (409, "already-ended")
+        assert (status, str(problem.reason.token)) == (409, "rma-closed")
         assert (await house.get("/v1/rmas", Rmas)).items == ()
         assert len((await house.get("/v1/rmas", Rmas, all="true")).items) == 1
 

@@ -113,3 +113,8 @@ RMA_OPEN: Final[Row] = (
     "What is in this slot goes back already.",
     "See `trainmaster rma ls`; close that one first if it is another part.",
 )
+RMA_CLOSED: Final[Row] = (
+    "rma-closed",
+    "What was sent back under this id is closed already.",
+    "See `trainmaster rma show RMA`; open another one if the slot fails again.",
+)

@@ -113,6 +113,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     NO_SUCH_RMA = token_rows.NO_SUCH_RMA
     NO_SUCH_UNIT = token_rows.NO_SUCH_UNIT
     RMA_OPEN = token_rows.RMA_OPEN
+    RMA_CLOSED = token_rows.RMA_CLOSED
     ROLLOUT_ACTIVE = (
         "rollout-active",
         "Another version of the component is being rolled out, or the rollout is not in a state for this.",

@@ -116,7 +116,7 @@ def check_close(state: ClusterState, name: RmaId) -> Reason | None:
     found = state.health.rmas[name]
     if found.closed_at is None:
         return None
-    return because(Token.ALREADY_ENDED, f"{name} was closed as {found.outcome}: {found.closed_why}")
+    return because(Token.RMA_CLOSED, f"{name} was closed as {found.outcome}: {found.closed_why}")
 
 
 def close_text(state: ClusterState, name: RmaId, outcome: RmaOutcome) -> str:

@@ -170,7 +170,7 @@ def advice_of(rma: Rma) -> str:
         case RmaState.SUCCEEDED:
             return (
                 f"{rma.successor} is in {rma.unit} of {rma.host} now: close it as soon as the vendor has answered "
-                f"(`trainmaster rma close {rma.id} replaced`, or no-fault-found)"
+                f"(`trainmaster rma close {rma.id} --outcome replaced`, or no-fault-found)"
             )
         case _:
             return ""
