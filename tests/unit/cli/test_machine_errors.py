@@ -49,3 +49,5 @@ def test_a_closed_stream_takes_nothing_and_breaks_nothing(monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, name, None)
     assert main(["hosts", "count", "h[1-3]"]) == 0
     assert main(["hosts", "nothing"]) == 2
+    for name in ("stdin", "stdout", "stderr"):
+        getattr(sys, name).close()
