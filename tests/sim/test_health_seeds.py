@@ -12,7 +12,7 @@ import pytest
 from tests.sim.health_run import HealthRun, QuickRun
 from tests.sim.maintenance_run import check_end
 
-SEEDS = int(os.environ.get("TRAINMASTER_HEALTH_SEEDS", "2"))
+SEEDS = int(os.environ.get("TRAINMASTER_HEALTH_SEEDS", "1"))
 FIRST = int(os.environ.get("TRAINMASTER_FIRST_SEED", "1"))
 
 
@@ -31,7 +31,7 @@ def test_a_seed_of_health(seed: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", range(100, 100 + 4 * SEEDS))
+@pytest.mark.parametrize("seed", range(100, 100 + 8 * SEEDS))
 def test_a_quick_seed_of_health(seed: int) -> None:
     """The same, and only what health and the watchers have to say is checked; so there can be more of them."""
     run = QuickRun(seed)
