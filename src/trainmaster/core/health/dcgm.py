@@ -365,7 +365,7 @@ def _watched(block: Block, index: Index) -> Iterator[Finding]:
     """`dcgmi dmon` of the field XIDER (230)."""
     if not re.search(r"XIDER|XID", block.text):
         return
-    silent = []
+    silent, spoken = [], False
     for row in block.rows():
         found = _DMON.match(row.text)
         if found is None or not found.group(2).isdigit() or len(found.group(2)) > 5:
@@ -378,8 +378,9 @@ def _watched(block: Block, index: Index) -> Iterator[Finding]:
         answer = once if once.verdict is Verdict.OK else WATCH
         summary = f"the last Xid was {code}: {index.row(f'xid-{code}').means}; the gauge keeps it after it is over"
         next_ = ("recovery action of the GPU; the kernel log for its time",)
+        spoken = True
         yield block.found(unit, answer, f"xid-{code}", summary, rows=[row], next=next_, confidence="low")
-    if silent:
+    if silent and not spoken:
         words = f"{len(silent)} GPUs have shown no Xid since the driver was loaded"
         yield block.found("host", OK, "xid-gauge", words, rows=silent[:8], confidence="medium")
 
