@@ -6,7 +6,7 @@ from trainmaster.core.base.ids import HostId, Owner
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.events import ResumeRequested
-from trainmaster.core.health import cases, remedies, standing
+from trainmaster.core.health import cases, remedies, returns, standing
 from trainmaster.core.health.book import Breaker, Case, CaseState
 from trainmaster.core.health.conduct import HEALTH
 from trainmaster.core.health.events import (
@@ -19,7 +19,6 @@ from trainmaster.core.health.events import (
     RmaOpened,
 )
 from trainmaster.core.health.offender import acts as offenders
-from trainmaster.core.health.offender import rma
 from trainmaster.core.step import Step
 
 
@@ -106,10 +105,10 @@ def set_breaker(step: Step, event: BreakerSet) -> None:
 
 
 def open_rma(step: Step, event: RmaOpened) -> None:
-    """A part goes back to its vendor."""
-    rma.opened(step, event)
+    """A part goes back to its vendor, and its host is held."""
+    returns.opened(step, event)
 
 
 def close_rma(step: Step, event: RmaClosed) -> None:
-    """What came of it."""
-    rma.closed(step, event)
+    """What came of it; the host goes back, if nothing else keeps it."""
+    returns.closed(step, event)

@@ -5,14 +5,15 @@ from collections.abc import Iterable
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId, RmaId
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.commands import HostPlanItem
-from trainmaster.core.fleet.lifecycle import Host
-from trainmaster.core.health.book import Case, CaseState
+from trainmaster.core.commands import HostPlanItem, plan_drain
+from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.health.book import Case, CaseState, Rma, Standing
 from trainmaster.core.health.conduct import HEALTH, PoolConduct
 from trainmaster.core.health.events import Mode, RmaOutcome
 from trainmaster.core.health.judged import judge, ordered
 from trainmaster.core.health.offender.identity import part_in
 from trainmaster.core.health.offender.rma import open_of
+from trainmaster.core.health.returns import open_at
 from trainmaster.core.health.words import Verdict
 from trainmaster.core.state import ClusterState
 from trainmaster.core.step import Step
@@ -53,7 +54,8 @@ def _release(state: ClusterState, name: HostId) -> HostPlanItem:
         return HostPlanItem(host=name, changed=False, sentence=f"nothing to close: {found.sentence}")
     told: list[str] = [case.id for case in cases] or [f"{len(standings)} that stand against it"]
     others = [f"{hold.owner}: {hold.reason}" for hold in host.holds if hold.owner != HEALTH]
-    sentence = f"closes {', '.join(told)}"
+    away = "".join(f"; {one.id} ({one.unit}) stays open until it is closed" for one in open_at(state.health, name))
+    sentence = f"closes {', '.join(told)}{away}"
     if others:
         return HostPlanItem(
             host=name, changed=True, refused=True, sentence=f"{sentence}; it stays out, held by {'; '.join(others)}"
@@ -108,7 +110,18 @@ def open_text(state: ClusterState, host: HostId, unit: str) -> str:
     part = part_in(state.health.history, host, unit)
     what = f"{part.model} {part.serial}".strip() if part is not None else "serial unknown"
     against = [one for one in state.health.standings.get(host, ()) if unit in (one.finding.unit, "host")]
-    return f"{unit} of {host} ({what or 'serial unknown'}) goes back; findings that stand against it: {len(against)}"
+    parts = [one for one in state.health.history.tenancies.get(host, ()) if one.until is None]
+    unsure = "" if parts or unit == "host" else f"; its parts are not known, so nobody can tell whether it has a {unit}"
+    sentence = f"{unit} of {host} ({what or 'serial unknown'}) goes back{unsure}"
+    return f"{sentence}; findings that stand against it: {len(against)}; {_holds(state, host)} until that is closed"
+
+
+def _holds(state: ClusterState, host: HostId) -> str:
+    """What a return does to its host."""
+    if state.hosts[host].hold_of(HEALTH) is not None:
+        return f"{host} stays held by {HEALTH}"
+    (item,) = plan_drain(state, [host], HEALTH)
+    return f"{host} is taken out ({item.sentence}) and held by {HEALTH}"
 
 
 def check_close(state: ClusterState, name: RmaId) -> Reason | None:
@@ -123,4 +136,29 @@ def close_text(state: ClusterState, name: RmaId, outcome: RmaOutcome) -> str:
     """What closing it means."""
     found = state.health.rmas[name]
     seen = f"; {found.successor} is in its slot now" if found.successor else "; no other part was seen in its slot"
-    return f"{found.unit} of {found.host} is {outcome}{seen if outcome == 'replaced' else ''}"
+    return f"{found.unit} of {found.host} is {outcome}{seen if outcome == 'replaced' else ''}; {_after(state, found)}"
+
+
+def _after(state: ClusterState, one: Rma) -> str:
+    """What becomes of the host of a return that is closed."""
+    host, case = state.hosts[one.host], state.health.case_of.get(one.host)
+    if host.hold_of(HEALTH) is None or case is None:
+        return f"{host.id} is not held for it"
+    others = [each.id for each in open_at(state.health, host.id) if each.id != one.id]
+    if others:
+        return f"{host.id} stays held for {', '.join(others)}"
+    left = [each.finding for each in ordered(state.health, host.id) if _stays(each, one)]
+    if left:
+        return f"{host.id} stays held: {left[0].unit} is bad, {left[0].summary}"
+    holds = [f"{hold.owner}: {hold.reason}" for hold in host.holds if hold.owner != HEALTH]
+    if holds:
+        return f"{host.id} stays out, held by {'; '.join(holds)}"
+    if host.state is HostState.DRAINING:
+        return f"the drain of {host.id} is withdrawn"
+    return f"{host.id} returns through verification"
+
+
+def _stays(standing: Standing, one: Rma) -> bool:
+    """Something bad that the return was not for."""
+    found = standing.finding
+    return found.verdict is Verdict.BAD and not found.echo_of and found.unit != one.unit and one.unit != "host"

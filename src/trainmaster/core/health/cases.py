@@ -83,7 +83,7 @@ def examine(step: Step, name: HostId) -> None:
     case, bad = of_host(step, name), standing.bad(step, name)
     if case is None:
         if bad:
-            _open(step, name, bad)
+            consider(step, begin(step, name, bad))
         return
     if bad:
         _join(case, bad)
@@ -102,7 +102,8 @@ def examine(step: Step, name: HostId) -> None:
 # --- opening and joining
 
 
-def _open(step: Step, name: HostId, bad: tuple[Standing, ...]) -> None:
+def begin(step: Step, name: HostId, bad: tuple[Standing, ...]) -> Case:
+    """A case of a host that has none."""
     health, worst = step.state.health, bad[0].finding
     health.opened += 1
     case = Case(
@@ -119,7 +120,7 @@ def _open(step: Step, name: HostId, bad: tuple[Standing, ...]) -> None:
     health.cases[case.id] = case
     health.case_of[name] = case.id
     _note(step, case, "verdict", worst.answer)
-    consider(step, case)
+    return case
 
 
 def _join(case: Case, bad: tuple[Standing, ...]) -> None:
@@ -173,7 +174,7 @@ def consider(step: Step, case: Case) -> None:
             _wait(step, case, refusal)
             return
         breaker.take(step, pool, host.id)
-    _take(step, case)
+    take(step, case)
     advance(step, case)
 
 
@@ -205,7 +206,7 @@ def _wait(step: Step, case: Case, reason: Reason) -> None:
     case.reason = reason
 
 
-def _take(step: Step, case: Case) -> None:
+def take(step: Step, case: Case) -> None:
     """Holds the host. What waited for capacity to work on it takes none any more."""
     case.taken = True
     told = f"{case.id}: {case.unit}: {case.findings[0].summary}"
@@ -431,7 +432,7 @@ def let_go(step: Step, case: Case, how: str, why: str) -> None:
 def retake(step: Step, case: Case) -> None:
     """It was on its way back, and is bad again. It is out already, so nobody is asked."""
     case.closed_how = ""
-    _take(step, case)
+    take(step, case)
     advance(step, case)
 
 

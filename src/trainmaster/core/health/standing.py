@@ -31,6 +31,8 @@ VERIFICATION: Final = "verification"
 """Findings of the server itself carry this as their probe: the host failed to prove that it works."""
 DIAGNOSIS: Final = "diagnosis"
 """And this: somebody looked into a suspect, and it failed."""
+RETURN: Final = "rma"
+"""And this: a person sends a part back."""
 
 STANDINGS_MAX: Final = 64
 EVIDENCE_BYTES: Final = 4_096
@@ -190,7 +192,7 @@ def outlives_a_boot(standing: Standing) -> bool:
     """Of events what no boot mends; and what the server itself found, until it finds otherwise."""
     if standing.probe in EVENT_PROBES:
         return standing.finding.remedy in BEYOND_A_BOOT
-    return standing.probe in (VERIFICATION, DIAGNOSIS, offenders.PROBE)
+    return standing.probe in (VERIFICATION, DIAGNOSIS, RETURN, offenders.PROBE)
 
 
 def answered(step: Step, name: HostId, remedy: Remedy, asked_at: Instant) -> None:
@@ -237,6 +239,16 @@ def clear(step: Step, name: HostId) -> None:
     """Somebody says that the host is repaired."""
     if at(step, name):
         _store(step, name, [])
+
+
+def settle(step: Step, name: HostId, unit: str) -> None:
+    """The return of a unit is over, and with it what asked for it: all that stands, if the host itself went back."""
+
+    def asked(each: Standing) -> bool:
+        same = each.finding.unit == unit
+        return same or (unit == "host" and each.probe != RETURN)
+
+    _keep(step, name, [each for each in at(step, name) if not asked(each)])
 
 
 def bad(step: Step, name: HostId) -> tuple[Standing, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from trainmaster.core.base.ids import CaseId, EffectId, HostId, OperationId, PoolName
 from trainmaster.core.base.time import Instant
 from trainmaster.core.effects import AnyEffect, VerifyHost
-from trainmaster.core.events import AnyEvent, BreakerSet, EffectEnded, HealthConductDeclared
+from trainmaster.core.events import AnyEvent, BreakerSet, EffectEnded, HealthConductDeclared, RmaOpened
 from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.health.book import CaseState
 from trainmaster.core.health.conduct import HEALTH, PoolConduct
@@ -66,6 +66,8 @@ class Watcher:
     def _takes(self, state: ClusterState, derived: Derived, event: AnyEvent) -> Iterator[str]:
         """2: what health takes out of service it may take, by rate and by level; nothing of a pool that is observed or
         whose breaker a person tripped."""
+        if isinstance(event, RmaOpened):
+            return  # a person took it
         fresh = [name for name, host in state.hosts.items() if host.hold_of(HEALTH) and HEALTH not in self._holds[name]]
         again = {case.host for case in state.health.cases.values() if len(case.tries) > 0}
         for name in fresh:
