@@ -85,6 +85,8 @@ def test_a_fault_is_shown_advised_acted_on_and_closed(tmp_path: Path) -> None:
         assert (case.state, len(case.tries), case.tries[0].outcome) == ("remedy", 1, "running")
         assert (await house.get("/v1/health", HealthView)).pools[0].out == 1
 
+    during(tmp_path, act)
+
 
 def test_people_take_on_release_and_trip(tmp_path: Path) -> None:
     """1. A breaker that was tripped by hand keeps a bad host in. 2. Somebody takes it on: it is no longer new. 3. It is
@@ -118,6 +120,8 @@ def test_people_take_on_release_and_trip(tmp_path: Path) -> None:
         assert not again.items[0].changed
         assert await house.get(f"/v1/health/cases/{closed.id}", CaseView) == closed
 
+    during(tmp_path, act)
+
 
 def test_parts_go_back(tmp_path: Path) -> None:
     """1. A part is sent back with what stands against it. 2. A second time is refused, as is a slot that is not there.
@@ -128,22 +132,34 @@ def test_parts_go_back(tmp_path: Path) -> None:
         await house.submit(report(house, H1, bad()))
         ask = RmaRequest(host=H1, unit=GPU, reason="fails in every slot")
         dry = await house.post("/v1/rmas", ask.but(dry_run=True), RmaReport)
-        assert dry.sentence == f"{GPU} of h1 (H200 GPU-h1) goes back; findings that stand against it: 1"
+        assert dry.sentence == (
+            f"{GPU} of h1 (H200 GPU-h1) goes back; findings that stand against it: 1; "
+            "h1 is taken out (is ready; no job runs on it) and held by policy:health until that is closed"
+        )
         opened = await house.post("/v1/rmas", ask, RmaReport)
         assert opened.rma == "rma-1"
         detail = await house.get("/v1/rmas/rma-1", RmaDetail)
         assert (detail.rma.serial, detail.bundle.findings[0].rule) == ("GPU-h1", "xid-79")
         assert "exchange GPU-h1" in detail.advice
+        [item] = (await house.get("/v1/health/hosts", HealthHosts)).items
+        assert (item.verdict, item.remedy, item.case) == ("bad", "rma", "case-1")
+        shown = await house.get("/v1/hosts/h1", HostView)
+        assert [hold.owner for hold in shown.holds] == ["policy:health"]
         status, problem = await house.refused("/v1/rmas", ask)
         assert (status, str(problem.reason.token)) == (409, "rma-open")
         status, problem = await house.refused("/v1/rmas", ask.but(unit="gpu 0000:99:00"))
         assert (status, str(problem.reason.token)) == (409, "no-such-unit")
         close = RmaClose(outcome="no-fault-found", reason="the vendor's report")
-        await house.post("/v1/rmas/rma-1/close", close, RmaReport)
+        answer = await house.post("/v1/rmas/rma-1/close", close, RmaReport)
+        assert answer.sentence == f"{GPU} of h1 is no-fault-found; h1 returns through verification"
+        assert (await house.get("/v1/hosts/h1", HostView)).holds == ()
+        assert (await house.get("/v1/health/cases", Cases)).items == ()
         status, problem = await house.refused("/v1/rmas/rma-1/close", close)
         assert (status, str(problem.reason.token)) == (409, "rma-closed")
         assert (await house.get("/v1/rmas", Rmas)).items == ()
         assert len((await house.get("/v1/rmas", Rmas, all="true")).items) == 1
+
+    during(tmp_path, act)
 
 
 def test_one_host_has_all_of_it(tmp_path: Path) -> None:
