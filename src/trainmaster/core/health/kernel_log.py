@@ -18,12 +18,14 @@ from typing import Final, NamedTuple
 
 from trainmaster.core.health.fold import FIRST_BOOT, Boot, Fold, Folder, Line, Signal
 from trainmaster.core.health.policy import OWN, Index, Text
-from trainmaster.core.health.stamp import Stamp, Stamps
+from trainmaster.core.health.source import by_kernel
+from trainmaster.core.health.stamp import ALL, Stamp, Stamps
 from trainmaster.core.health.unit import function, gpu, of_driver, unit_of
 from trainmaster.core.health.xid import Xids, sxid_signal
 
 _XID, _SXID, _LOST_GPU, _LINUX, _BOOT, _REBOOT = OWN
 _BOOTS: Final = frozenset({_LINUX, _BOOT, _REBOOT})
+_ITS_OWN: Final = frozenset({_XID, _SXID, _LOST_GPU})
 _LOST: Final = "fallen off the bus"
 _SAMPLE: Final = 400
 _FOLLOWING: Final = 20_000
@@ -134,7 +136,8 @@ class Reader:
     def _line(self, text: str, literals: Sequence[str], whole: str, after: int, number: int) -> None:
         stamp = self._stamps.read(text)
         if stamp.at_us is None and text[:1].isspace():
-            stamp = Stamp(self._stamp.at_us, self._stamp.clock, self._stamp.host, 0)  # the rest of the line before
+            last = self._stamp  # it is the rest of the line before
+            stamp = Stamp(last.at_us, last.clock, last.host, 0, ALL if last.program else 0)
         if self._host and stamp.host != self._host:
             stamp = stamp._replace(host=self._host)
         self._stamp = stamp
@@ -151,6 +154,8 @@ class Reader:
 
     def _of(self, literal: str, body: str, line: Line, whole: str, after: int, place: int) -> Sequence[Signal]:
         """What a message says, as far as this literal of it tells."""
+        if literal in _ITS_OWN and not by_kernel(body, body.find(literal), line.stamp, strict=True):
+            return ()
         if literal == _XID:
             return self._xids.signals(body)
         if literal == _SXID:
@@ -162,7 +167,7 @@ class Reader:
         fits: list[tuple[Text, Signal, re.Pattern[str] | None]] = []
         for row, pattern, then in self.index.literals.get(literal, ()):
             found = pattern.search(body)
-            if found is None:
+            if found is None or (row.kernel and not by_kernel(body, found.start(), line.stamp)):
                 continue
             signal = self._signal(row, found)
             if then is None and not fits:
@@ -172,7 +177,7 @@ class Reader:
                 break
         if fits:
             return self._wait(fits, literal, line, whole, after, place)
-        if literal == _LOST and self._lost and "NVRM" in body:
+        if literal == _LOST and self._lost and "NVRM" in body and not line.stamp.program:
             lost, self._lost = self._lost, ""
             return (Signal("xid-79", gpu(lost)),)
         return ()

@@ -79,6 +79,8 @@ class Text(Row):
     pattern: str
     kind: str
     """Of the unit; `driver` takes it from the group of this name."""
+    kernel: bool = False
+    """Only the kernel says so: what a program writes, or a sentence that quotes it, does not count."""
     role: Role = "cause"
     then: str = ""
     """A pattern that one of the next lines must have, by order and not by time: a frame of the stack that follows."""

@@ -33,6 +33,7 @@ from trainmaster.core.health.draft import comparable
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.kernel_judge import judge
 from trainmaster.core.health.kernel_log import Scan, headed, scan
+from trainmaster.core.health.kmsg import KERNEL, USER
 from trainmaster.core.health.policy import Index
 from trainmaster.core.health.stamp import written
 from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN, Remedy, Verdict
@@ -255,8 +256,19 @@ def _journal(text: str) -> str:
             continue
         stamp = _journal_stamp(entry)
         tag = f"{entry.get('_HOSTNAME', '')} {entry.get('SYSLOG_IDENTIFIER') or 'kernel'}: ".lstrip()
-        lines.append(f"{stamp}{tag}{message}".replace("\n", " "))
+        facility = "" if _of_kernel(entry) else f"<{USER << 3}>"
+        lines.append(f"{facility}{stamp}{tag}{message}".replace("\n", " "))
     return "\n".join(lines)
+
+
+def _of_kernel(entry: dict[str, object]) -> bool:
+    """Whether the kernel wrote it, as far as the entry says who did. What programs write into its log comes over its
+    transport too, and with another facility."""
+    return (
+        entry.get("_TRANSPORT") in (None, "kernel")
+        and entry.get("SYSLOG_IDENTIFIER") in (None, "", "kernel")
+        and str(entry.get("SYSLOG_FACILITY", KERNEL)) == str(KERNEL)
+    )
 
 
 def _journal_stamp(entry: dict[str, object]) -> str:

@@ -17,12 +17,14 @@ _MONTHS: Final = {
     "Nov": 11, "Dec": 12,
 }  # fmt: skip
 _REMEMBERED: Final = 1000
+ALL: Final = -1
 _KERNEL: Final = " kernel: "
 _UPTIME: Final = re.compile(r"\[ *(\d{1,12})\.(\d{6})\] ", re.ASCII)
 _HALF_A_YEAR: Final = 183 * 86_400 * SECOND
 
 _HEAD: Final = re.compile(
-    r"(?:<\d{1,3}>)?(?:(?:kern|user|daemon|syslog)\s*:\s*\w+\s*:\s*)?"
+    r"(?:<(?P<priority>\d{1,3})>)?"
+    r"(?:(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local\d)\s*:\s*\w+\s*:\s*)?"
     r"(?:\[\s*(?P<boot>\d{1,12}(?:\.\d{1,9})?)\]\s?"
     r"|\[[A-Z][a-z]{2} (?P<cmonth>[A-Z][a-z]{2})\s+(?P<cday>\d{1,2}) (?P<ctime>[\d:]{8}) (?P<cyear>\d{4})\]\s?"
     r"|\[\s*[+<]\s*\d+\.\d+>?\]\s?"
@@ -31,12 +33,12 @@ _HEAD: Final = re.compile(
     r"(?P<zone>Z|[+-]\d\d:?\d\d)?\]?\s"
     r"|[A-Z][a-z]{2} (?P<wdate>\d{4}-\d\d-\d\d) (?P<wtime>[\d:]{8})(?:\.\d+)? (?:[A-Z]{3,5}|[+-]\d{2,4}) "
     r"|1 (?P<rdate>\d{4}-\d\d-\d\d)T(?P<rtime>\d\d:\d\d:\d\d)(?:\.(?P<rpart>\d{1,9}))?(?P<rzone>Z|[+-]\d\d:\d\d)"
-    r" (?P<rhost>[\w.:-]{1,255}) \S{1,48} \S{1,128} \S{1,32} (?:-|(?:\[[^\]]{0,400}\])+) "
+    r" (?P<rhost>[\w.:-]{1,255}) (?P<rapp>\S{1,48}) \S{1,128} \S{1,32} (?:-|(?:\[[^\]]{0,400}\])+) "
     r"|(?P<smonth>[A-Z][a-z]{2})\s+(?P<sday>\d{1,2}) (?P<stime>\d\d:\d\d:\d\d)(?:\.\d+)? "
     r"|\s*[0-9a-f]{1,4} \| (?P<emonth>\d\d)/(?P<eday>\d\d)/(?P<eyear>\d{4}) \| (?P<etime>[\d:]{8})"
     r" (?:[A-Z]{3,4} )?(?=\| )"
-    r"|\d+,\d+,(?P<kmsg>\d{1,18}),[^;]{0,40};)?"
-    r"(?:(?:(?P<host>[A-Za-z0-9][\w.-]{0,252}) )?(?P<tag>[A-Za-z][\w./@-]{0,80})(?:\[\d+\])?: )?"
+    r"|(?P<level>\d+),\d+,(?P<kmsg>\d{1,18}),[^;]{0,40};)?"
+    r"(?:(?:(?P<host>[A-Za-z0-9][\w.-]{0,252}) )?(?P<tag>[A-Za-z][\w./@-]{0,80})(?P<pid>\[\d+\])?: )?"
     r"(?:\[\s*(?P<inner>\d{1,12}\.\d{1,9})\]\s?)?"
 )
 
@@ -51,6 +53,9 @@ class Stamp(NamedTuple):
     """Empty: the line names none."""
     length: int
     """Characters of the head; the tag of a daemon is left in the message."""
+    program: int = 0
+    """Characters up to where the message of a program begins; 0: the kernel wrote it, or nobody is named. `ALL`: it
+    is a program's whatever it looks like."""
 
 
 def days_of(year: int, month: int, day: int) -> int:
@@ -145,7 +150,7 @@ class Stamps:
             by_dmesg = date is not None and line[found.start("part") - 1] == ","  # it writes no host
             if host is not None and (by_dmesg or not (date or smonth or found["wdate"])):
                 host, length = None, found.start("host")  # `nvme nvme0: ...` is no host with a tag
-        return Stamp(at, clock if at is not None else "", host or "", length)
+        return Stamp(at, clock if at is not None else "", host or "", length, _program(found, host or ""))
 
     def _structured(self, found: re.Match[str]) -> Stamp:
         """A head of RFC 5424."""
@@ -154,7 +159,7 @@ class Stamps:
             at += int((found["rpart"] or "0").ljust(6, "0")[:6]) - _zone(found["rzone"])
         host = found["rhost"] if found["rhost"] != "-" else ""
         length = found.start("host" if found["host"] else "tag") if found["tag"] else found.end()
-        return Stamp(at, "wall" if at is not None else "", host, length)
+        return Stamp(at, "wall" if at is not None else "", host, length, _program(found, host))
 
     def _wall(self, year: str, month: str, day: str, time: str) -> int | None:
         key = (year, month, day)
@@ -174,6 +179,19 @@ class Stamps:
         if at is not None:
             self._last_us = at
         return at
+
+
+def _program(found: re.Match[str], host: str) -> int:
+    """Where the message begins that a program wrote. Facility 0 is the kernel's, and so is its tag; a word with a colon
+    is a tag where syslog has one, behind a host, or with the number of a process."""
+    priority = found["priority"] or found["level"]
+    if found["facility"] not in (None, "kern") or (priority is not None and int(priority) >> 3):
+        return ALL
+    if found["rapp"] not in (None, "-", "kernel"):
+        return ALL
+    if found["tag"] not in (None, "kernel") and (found["pid"] or (host and found["host"] == host)):
+        return found.end()
+    return 0
 
 
 def _parts(date: str) -> tuple[str, str, str]:

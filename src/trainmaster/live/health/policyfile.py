@@ -167,6 +167,7 @@ def _text(table: Table) -> Text:
         contains=table.text("contains"),
         pattern=table.text("pattern"),
         kind=table.text("kind"),
+        kernel=table.flag("kernel"),
         role=table.text("role", "cause"),
         then=table.text("then", ""),
         joins=table.texts("joins", ()),
