@@ -58,6 +58,7 @@ def verdict(name: str, answer: str = "ok", **more: Any) -> HostVerdict:
         pool=PoolName("gpu"),
         mode="act",
         case=None,
+        case_reason="",
         since=None,
         acknowledged_by=None,
         standings=(),

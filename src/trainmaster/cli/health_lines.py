@@ -8,4 +8,7 @@ def host_lines(verdict: HostVerdict) -> list[str]:
     if verdict.verdict == "ok" and verdict.case is None:
         return []
     case = f" ({verdict.case})" if verdict.case else ""
-    return [f"health: {verdict.verdict}, {verdict.remedy}{case}: {verdict.sentence}"]
+    lines = [f"health: {verdict.verdict}, {verdict.remedy}{case}: {verdict.sentence}"]
+    if verdict.case_reason and verdict.case_reason != verdict.sentence:
+        lines.append(f"{verdict.case}: {verdict.case_reason}")
+    return lines

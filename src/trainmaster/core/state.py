@@ -74,7 +74,7 @@ class Derived:
         """Hosts that drain: a few, whatever the size of a gang."""
         for host in sorted(state.hosts.values(), key=lambda host: host.position):
             if host.is_free():
-                self.free.add(host.spec, host.position, host.stack)
+                self.free.add(host.spec, host.position, host.stack, state.health.is_bad(host.id))
         self.planner = PlannerIndex(state.maintenance, state.hosts.values())
         self.pools = PoolIndex(state.health.conduct, [host.spec for host in state.hosts.values()])
         for pending in state.pending.values():

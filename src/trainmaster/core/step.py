@@ -160,13 +160,18 @@ class Step:
         host.stack = stack
         self.refresh(host)
 
+    def doubt(self, name: HostId) -> None:
+        """What stands against a host has changed: jobs get it last while it is bad."""
+        if name in self.derived.free:
+            self.derived.free.mark(name, self.state.hosts[name].position, self.state.health.is_bad(name))
+
     def refresh(self, host: Host) -> None:
         """Brings the index of free hosts up to date after a change of `host`."""
         index, is_free = self.derived.free, host.is_free()
         if is_free == (host.spec.id in index):
             return
         if is_free:
-            index.add(host.spec, host.position, host.stack)
+            index.add(host.spec, host.position, host.stack, self.state.health.is_bad(host.id))
             self.capacity_came = self.lines_due = True
         else:
             index.remove(host.spec.id)

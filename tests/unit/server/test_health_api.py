@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.server.maintenance_house import ME, MaintenanceHouse, during
 
+from trainmaster.cli.health_lines import host_lines
 from trainmaster.core.base.ids import BootId, HostId, KindName, PoolName
 from trainmaster.core.health.conduct import HealthConduct, PoolConduct, Rung
 from trainmaster.core.health.events import HealthConductDeclared, HealthReported, PartsSeen
@@ -100,6 +101,11 @@ def test_people_take_on_release_and_trip(tmp_path: Path) -> None:
         await house.submit(report(house, H1, bad()))
         [case] = (await house.get("/v1/health/cases", Cases)).items
         assert (case.state, str(case.reason.token)) == ("waiting", "breaker-tripped")
+        [item] = (await house.get("/v1/health/hosts", HealthHosts)).items
+        assert item.case_reason == "tripped by person:kim: odd"
+        assert host_lines(item) == [
+            "health: bad, reboot (case-1): fell off the bus", "case-1: tripped by person:kim: odd",
+        ]  # fmt: skip
         view = await house.get("/v1/health", HealthView)
         assert (view.pools[0].tripped, view.unacknowledged) == (True, 1)
 

@@ -19,7 +19,7 @@ from trainmaster.core.health.conduct import HealthConduct
 from trainmaster.core.health.events import Mode, RmaOutcome
 from trainmaster.core.health.finding import Finding
 from trainmaster.core.health.offender.record import History
-from trainmaster.core.health.words import Remedy
+from trainmaster.core.health.words import Remedy, Verdict
 
 
 class CaseState(State):
@@ -187,3 +187,9 @@ class Health(msgspec.Struct, kw_only=True):
     returned: int = 0
     """Parts that were ever sent back; the last one has this number."""
     rmas: dict[RmaId, Rma] = {}
+
+    def is_bad(self, host: HostId) -> bool:
+        """Something bad stands against the host by itself."""
+        return any(
+            each.finding.verdict is Verdict.BAD and not each.finding.echo_of for each in self.standings.get(host, ())
+        )

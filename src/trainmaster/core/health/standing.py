@@ -156,6 +156,7 @@ def _store(step: Step, host: HostId, standings: Iterable[Standing]) -> None:
         step.state.health.standings[host] = kept
     else:
         step.state.health.standings.pop(host, None)
+    step.doubt(host)
     expire = step.state.health.conduct.expire
     ends = [after(each.last, expire) for each in kept if _expires(each)]
     wake = f"stands/{host}"

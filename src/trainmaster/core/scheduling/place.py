@@ -6,6 +6,10 @@ smallest. In it take the pod with the fewest free hosts that holds the gang (lar
 it the racks with the most free hosts first (few racks, little traffic above them). If no pod is large enough, take
 pods from the fullest hole down. Spares come from what is left nearest: same pods first. The index keeps hosts by group,
 pod and rack, so a placement costs what it takes and the number of pods and racks it looks at, not the fleet.
+
+Hosts that are known to be bad, and serve because nobody may take them out, come last: after every other host of their
+group, as members and as spares. They lie aside in the index, so where none is bad this costs nothing. It is a
+preference: a gang that would not fit without them gets them.
 """
 
 from collections.abc import Collection, Iterator
@@ -37,15 +41,20 @@ class FreeIndex:
         self._groups: dict[Group, dict[PodId, dict[RackId, _Rack]]] = {}
         self._pod_counts: dict[Group, dict[PodId, int]] = {}
         self._counts: dict[Group, int] = {}
+        """Of those that are not bad, as the two above."""
+        self._bad: dict[Group, _Rack] = {}
         self._where: dict[HostId, tuple[HostSpec, Group]] = {}
 
     def __contains__(self, host: HostId) -> bool:
         return host in self._where
 
-    def add(self, spec: HostSpec, position: int, stack: str = "") -> None:
+    def add(self, spec: HostSpec, position: int, stack: str = "", is_bad: bool = False) -> None:
         assert spec.id not in self._where, spec.id
         group = (spec.cluster, stack)
         self._where[spec.id] = (spec, group)
+        if is_bad:
+            self._bad.setdefault(group, {})[spec.id] = position
+            return
         self._groups.setdefault(group, {}).setdefault(spec.pod, {}).setdefault(spec.rack, {})[spec.id] = position
         counts = self._pod_counts.setdefault(group, {})
         counts[spec.pod] = counts.get(spec.pod, 0) + 1
@@ -53,6 +62,12 @@ class FreeIndex:
 
     def remove(self, host: HostId) -> None:
         spec, group = self._where.pop(host)
+        aside = self._bad.get(group)
+        if aside is not None and host in aside:
+            del aside[host]
+            if not aside:
+                del self._bad[group]
+            return
         racks = self._groups[group][spec.pod]
         del racks[spec.rack][host]
         if not racks[spec.rack]:
@@ -61,18 +76,34 @@ class FreeIndex:
         self._counts[group] -= 1
         assert self._counts[group] >= 0, group
 
+    def mark(self, host: HostId, position: int, is_bad: bool) -> None:
+        """A free host is known to be bad now, or is no longer."""
+        spec, group = self._where[host]
+        if is_bad != (host in self._bad.get(group, ())):
+            self.remove(host)
+            self.add(spec, position, group[1], is_bad)
+
     def count(self, cluster: ClusterId, stack: str) -> int:
         """Free hosts of a cluster that have this stack."""
-        return self._counts.get((cluster, stack), 0)
+        return self._count((cluster, stack))
+
+    def _count(self, group: Group) -> int:
+        return self._counts.get(group, 0) + len(self._bad.get(group, ()))
+
+    def _all(self) -> list[tuple[Group, int]]:
+        """Groups with their free hosts, good or bad."""
+        if not self._bad:
+            return list(self._counts.items())
+        return [(group, self._count(group)) for group in {**self._counts, **self._bad}]
 
     def holds(self, cluster: ClusterId, hosts: int) -> bool:
         """Whether so many free hosts of a cluster agree."""
-        return any(name == cluster and count >= hosts for (name, _), count in self._counts.items())
+        return any(name == cluster and count >= hosts for (name, _), count in self._all())
 
     def counts(self) -> dict[ClusterId, int]:
         """Free hosts by cluster, whatever their stacks."""
         found: dict[ClusterId, int] = {}
-        for (cluster, _), count in sorted(self._counts.items()):
+        for (cluster, _), count in sorted(self._all()):
             if count:
                 found[cluster] = found.get(cluster, 0) + count
         return found
@@ -92,6 +123,8 @@ class FreeIndex:
         """A placement of a gang, or the reason why there is none."""
         assert hosts >= 1, hosts
         fitting = [(count, group) for group, count in self._counts.items() if count >= hosts]
+        if not fitting and self._bad:
+            fitting = [(count, group) for group, count in self._all() if count >= hosts]
         if not fitting:
             return self._refusal(hosts)
         _, group = min(fitting)
@@ -122,7 +155,7 @@ class FreeIndex:
 
     def _mixed(self, hosts: int, cluster: ClusterId) -> Reason:
         """Enough hosts are free, but they do not agree."""
-        stacks = sorted((-count, stack) for (name, stack), count in self._counts.items() if name == cluster and count)
+        stacks = sorted((-count, stack) for (name, stack), count in self._all() if name == cluster and count)
         told = ", ".join(f"{-count} have {stack or 'no known versions'}" for count, stack in stacks[:STACKS_TOLD])
         agree = -stacks[0][0]
         sentence = f"wants {hosts} hosts that agree; of those that are free in {cluster} {told}"
@@ -142,6 +175,7 @@ class FreeIndex:
         for _, pod in rest:
             if first is None or pod != first[1]:
                 yield from self._of_pod(group, pod)
+        yield from sorted(self._bad.get(group, {}).items(), key=_position)
 
     def _of_pod(self, group: Group, pod: PodId) -> Iterator[tuple[HostId, int]]:
         """Racks with the most free hosts first; of equals that which was declared first."""

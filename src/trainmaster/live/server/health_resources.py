@@ -55,6 +55,8 @@ class HostVerdict(Value):
     """None: no pool acts on it; it is observed."""
     mode: Mode
     case: CaseId | None
+    case_reason: str
+    """Why its case is where it is: the advice, the breaker, who has to look; empty without a case."""
     since: Instant | None
     """When what decides was first seen."""
     acknowledged_by: Owner | None

@@ -49,7 +49,7 @@ def verdict_view(step: Step, host: Host) -> HostVerdict:
     """What holds for a host, and what it rests on."""
     health = step.state.health
     found, pool = judged.judge(health, host), step.derived.pools.of(host.spec)
-    deciding = found.standing
+    deciding, case = found.standing, cases.of_host(step, host.id)
     return HostVerdict(
         host=host.id,
         verdict=found.answer.verdict,
@@ -58,7 +58,8 @@ def verdict_view(step: Step, host: Host) -> HostVerdict:
         unit=deciding.finding.unit if deciding is not None else "host",
         pool=pool.name if pool is not None else None,
         mode="act" if cases.acts(step, pool) else "observe",
-        case=health.case_of.get(host.id),
+        case=case.id if case is not None else None,
+        case_reason=shown_reason(step, case).sentence if case is not None else "",
         since=deciding.since if deciding is not None else None,
         acknowledged_by=_taken_on(deciding, step.now),
         standings=tuple(standing_view(one) for one in judged.ordered(health, host.id)),
@@ -82,11 +83,14 @@ def verdicts(step: Step, hosts: Iterable[Host], wanted: str, everything: bool) -
     return tuple(verdict_view(step, host) for _, host in found)
 
 
-def case_view(step: Step, case: Case) -> CaseView:
-    """The advice of one that is only observed is of now, since jobs come and go."""
-    reason = case.reason
+def shown_reason(step: Step, case: Case) -> Reason:
+    """Why a case is where it is. The advice of one that is only observed is of now, since jobs come and go."""
     if case.state is CaseState.OBSERVED:
-        reason = advice.of(step, case, cases.pool_of(step, case.host), cases.choose(step, case))
+        return advice.of(step, case, cases.pool_of(step, case.host), cases.choose(step, case))
+    return case.reason
+
+
+def case_view(step: Step, case: Case) -> CaseView:
     return CaseView(
         id=case.id,
         host=case.host,
@@ -96,7 +100,7 @@ def case_view(step: Step, case: Case) -> CaseView:
         state=case.state.value,
         since=case.since,
         opened_at=case.opened_at,
-        reason=reason,
+        reason=shown_reason(step, case),
         operation=case.operation,
         tries=tuple(_try(one) for one in case.tries),
         rma=case.rma,
@@ -221,5 +225,5 @@ def needs_attention(step: Step) -> Iterator[tuple[Instant, Reason]]:
     """Cases that wait for a person or for a breaker, and advice that nobody follows."""
     for case in step.state.health.cases.values():
         if case.state is not CaseState.REMEDY:
-            reason = case_view(step, case).reason
+            reason = shown_reason(step, case)
             yield case.since, because(reason.token, f"{case.host} ({case.id}): {reason.sentence}", **reason.numbers)

@@ -6,6 +6,7 @@ from tests.unit.core.maintenance.test_jobs_under_maintenance import JobWorld
 
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import HOUR, SECOND, Instant
+from trainmaster.core.engine import Engine
 from trainmaster.core.events import CatalogueDeclared, HealthConductDeclared, HealthReported
 from trainmaster.core.health.conduct import HealthConduct, PoolConduct
 from trainmaster.core.scheduling.request import MaintenanceContract
@@ -64,3 +65,19 @@ def test_advice_names_the_job() -> None:
     world.fails(attempt.members[0])
     told = next(iter(world.engine.state.health.cases.values())).reason.sentence
     assert f"train ({job}) runs on it and moves to {attempt.spares[0]} after a checkpoint" in told
+
+
+def test_new_jobs_get_bad_hosts_last() -> None:
+    """1. A pool is observed, and the first host is bad: it stays in service. 2. A job and its spare go elsewhere, also
+    after a restart of the server. 3. One that wants all hosts gets the bad one, too; nothing starves."""
+    world = SickJobs(act=False)
+    world.fails(HostId("h0"))
+    assert world.state("h0") == "ready"
+    restored = Engine.restore(world.engine.snapshot())
+    assert restored.preview_placement(5, 0) == ("h1", "h2", "h3", "h4", "h5")
+    job = world.run(hosts=4, spares=1)
+    attempt = world.attempt(job)
+    assert "h0" not in (*attempt.members, *attempt.spares)
+    world = SickJobs(act=False)
+    world.fails(HostId("h0"))
+    assert len(world.attempt(world.run(hosts=6, spares=0)).members) == 6

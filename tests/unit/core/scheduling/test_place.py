@@ -129,3 +129,28 @@ def test_a_placement_is_what_a_search_of_all_finds_possible(
         smallest = min(pods[pod] for pod in used)
         assert all(count <= smallest for pod, count in pods.items() if pod not in used)
     assert free.place(hosts, spares) == gang
+
+
+def test_bad_hosts_come_last() -> None:
+    """1. Of six hosts in two pods two are known to be bad. 2. Gangs and spares take others as long as there are any,
+    though the pod with the bad one would fit more tightly. 3. Who wants all gets all. 4. One that is well again counts
+    as before; all are counted as free at all times."""
+    rows = [("a1", "c", "p1", "r1"), ("a2", "c", "p1", "r1")]
+    rows += [(f"b{n}", "c", "p2", "r2") for n in range(4)]
+    free = index(*rows)
+    free.mark(HostId("a1"), 0, True)
+    free.mark(HostId("b0"), 2, True)
+    found = placed(free.place(2, 1))
+    assert (found.members, found.spares) == (("b1", "b2"), ("b3",))
+    assert placed(free.place(2, 4)).spares == ("b3", "a2", "a1", "b0")
+    assert placed(free.place(6, 0)).members == ("a1", "a2", "b0", "b1", "b2", "b3")
+    assert free.nearest(ClusterId("c"), "", 5) == ["b1", "b2", "b3", "a2", "a1"]
+    assert (free.count(ClusterId("c"), ""), free.counts(), free.holds(ClusterId("c"), 6)) == (6, {"c": 6}, True)
+    refused = free.place(7, 0)
+    assert isinstance(refused, Reason)
+    assert refused.numbers["free"] == 6
+    free.mark(HostId("a1"), 0, False)
+    assert placed(free.place(2, 0)).members == ("a1", "a2")
+    free.remove(HostId("b0"))
+    assert HostId("b0") not in free
+    assert free.counts() == {"c": 5}
