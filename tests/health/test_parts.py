@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read_whole(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(b"[1.0] line\n" * 200_000)[:-20])
     assert [each.verdict for each in content(str(packed)).notes] == [Verdict.UNKNOWN]
     (tmp_path / "no.gz").write_bytes(b"\x1f\x8b not packed")
-    for name in (tmp_path / "no.gz", tmp_path / "missing", tmp_path, Path("/dev/null"), tmp_path / "x\0y"):
+    for name in (tmp_path / "no.gz", tmp_path / "missing", tmp_path, Path("/dev/zero"), tmp_path / "x\0y"):
         with pytest.raises(Unreadable) as caught:
             content(str(name))
         assert caught.value.what

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from trainmaster.cli import health_fleet
-from trainmaster.cli.health_check import Check, NotJudged
+from trainmaster.cli.health_check import Check
 from trainmaster.cli.health_run import run
 from trainmaster.cli.health_verify import verify
 from trainmaster.cli.options import Noun, shows
@@ -21,7 +21,7 @@ from trainmaster.core.health.policy import Index, Policy
 from trainmaster.core.health.read import read_all
 from trainmaster.core.health.words import EXIT_CODES, Verdict
 from trainmaster.core.words import count_text
-from trainmaster.live.health.files import Unreadable, content
+from trainmaster.live.health.files import contents
 from trainmaster.live.health.policyfile import load
 
 _QUIET: Final = (Verdict.OK, Verdict.SKIPPED)
@@ -67,22 +67,13 @@ def read(files: tuple[str, ...], policy_file: Path | None, output: Output) -> in
     """Judge logs and captures after the fact.
 
     Kernel logs (dmesg, journal, syslog), nvidia-smi (-q -x, -q, csv), dcgmi, ibstat, sysfs counters, lspci, states of
-    Slurm and tables of events are known by their form. Echoes point to their cause and ask for nothing.
+    Slurm and tables of events are known by their form. Echoes point to their cause and ask for nothing. A file that
+    can't be read is unknown, and the others are judged.
     """
     index = Index(load(policy_file))
-    findings: list[Finding] = []
-    texts: list[tuple[str, str]] = []
-    for name in files:
-        try:
-            text, notes = content(name)
-        except Unreadable as error:
-            raise NotJudged(error.what, error.why, error.fix) from error
-        findings += notes
-        if text.strip() or not notes:
-            texts.append((name, text))
-    findings += read_all(texts, index)
-    found = report(findings)
-    _show(found, output, len(files) > 1)
+    texts, notes = contents(files)
+    found = report([*notes, *read_all(texts, index)])
+    _show(found, output, len(set(files)) > 1)
     return EXIT_CODES[found.verdict]
 
 
