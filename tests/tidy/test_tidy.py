@@ -7,6 +7,7 @@ The lists of exceptions only shrink: an entry that is no longer needed fails too
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -179,6 +180,13 @@ def test_modules(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", [has_no_left_overs, names_no_private_place])
 def test_texts(rule: Rule) -> None:
     assert broken(rule, texts(), ROOT) == []
+
+
+def test_names_of_test_modules_are_unique() -> None:
+    """Where a directory is no package, a module is known by its file's name alone, and pytest collects one of two."""
+    alone = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    names = Counter(path.name for path in alone)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_sizes() -> None:
