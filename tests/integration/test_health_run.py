@@ -8,6 +8,8 @@ import pytest
 from tests.fakes import host_tree as tree
 
 from trainmaster.cli.main import main
+from trainmaster.core.health.words import Verdict
+from trainmaster.live.agent.health.check import Checked
 
 pytestmark = pytest.mark.real
 
@@ -50,8 +52,16 @@ def test_a_host_that_is_not(root: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert first.endswith("3 of 3 checks could be read, 0 skipped")
     assert run(root, "kernel-log", "-o", "json") == 2
     told = msgspec.json.decode(capsys.readouterr().out)
-    assert (told["schema"], told["verdict"], told["remedy"]) == ("trainmaster.health-check/v1", "bad", "reboot")
-    assert [finding["unit"] for _, finding in told["findings"]] == ["gpu 0000:1b:00"]
+    assert (told["schema"], told["verdict"], told["remedy"]) == ("trainmaster.health-finding/v1", "bad", "reboot")
+    assert [(finding["unit"], finding["rule"]) for finding in told["items"]] == [("gpu 0000:1b:00", "xid-79")]
+    assert [(each["check"], each["verdict"]) for each in told["checks"]] == [("kernel-log", "bad")]
+
+
+def test_a_look_that_nobody_narrowed_and_that_saw_nothing() -> None:
+    """1. All checks are skipped. 2. Skipped if they were asked for by name; else unknown, which is not healthy."""
+    checked = Checked(findings=(), skipped={"smart": "not installed"}, checks=("smart",), unread=frozenset())
+    assert checked.verdict is Verdict.UNKNOWN
+    assert checked.but(asked=True).verdict is Verdict.SKIPPED
 
 
 def test_only_a_suspect(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,11 +86,16 @@ def test_a_disk_that_hangs(root: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_is_there_and_can_not_be_read(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """1. The table of mounts is gone: unknown, not skipped. 2. Nothing to look at at all is unknown as well."""
+    """1. The table of mounts is gone: unknown, not skipped. 2. Where nothing is there of what was
+    asked for, that is skipped, and the first line says why; nobody has called the host healthy."""
     (root / "proc/self/mounts").unlink()
     assert run(root, "read-only", "pcie") == 3
     assert "can't be read" in capsys.readouterr().out
-    assert run(root, "smart") == 3
+    capsys.readouterr()
+    assert run(root, "smart") == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("skipped: smart: smartctl is not installed")
+    assert first.endswith("0 of 0 checks could be read, 1 skipped")
 
 
 @pytest.mark.parametrize("arguments", [("nvlm",), ("--expect", "wheels=4"), ("--timeout-s", "x"), ("--what",)])

@@ -159,6 +159,18 @@ def test_a_wrong_bit_in_memory(readings: set[int], words_: str) -> None:
         assert (found.numbers["first_word"], found.numbers["first_bit"]) == (4711, 40)
 
 
+def test_a_budget_that_ends_first_says_how_far_it_came() -> None:
+    """1. A hundred chunks are asked for, and the time is over. 2. The share that was tested is said. 3. With time
+    enough nothing is said of it."""
+    device = devices(torch)[0]
+    found = memory.check_memory(torch, device, 100 * memory.CHUNK_BYTES, 0.0)
+    assert found.sentence.endswith("; the budget ended first: 1 % of the 800 MiB asked for")
+    assert found.numbers["asked_mib"] == 800
+    whole = memory.check_memory(torch, device, 2 * memory.CHUNK_BYTES, float("inf"))
+    assert whole.outcome is Outcome.PASS
+    assert "budget" not in whole.sentence
+
+
 def test_the_inputs_are_as_the_comments_promise() -> None:
     """1. No zero, so no sign of zero. 2. Sums of products are whole numbers that their format holds exactly."""
     limits = {"float32": 1 << 24, "float64": 1 << 53, "bfloat16": 1 << 8}

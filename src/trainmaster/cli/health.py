@@ -10,7 +10,8 @@ from typing import Final
 import click
 
 from trainmaster.cli import health_fleet
-from trainmaster.cli.health_check import Check
+from trainmaster.cli.health_check import Check, Shown
+from trainmaster.cli.health_findings import list_findings, place
 from trainmaster.cli.health_run import run
 from trainmaster.cli.health_verify import verify
 from trainmaster.cli.options import Noun, shows
@@ -78,22 +79,8 @@ def read(files: tuple[str, ...], policy_file: Path | None, output: Output) -> in
 
 
 def _show(found: Report, output: Output, several: bool) -> None:
-    columns = [
-        Column("verdict", lambda finding: finding.verdict.value, state=True),
-        Column("remedy", lambda finding: finding.remedy.value),
-        Column("unit", _place),
-        Column("echo_of", lambda finding: finding.echo_of),
-        Column("count", lambda finding: finding.count),
-        Column("summary", lambda finding: finding.summary),
-        Column("rule", lambda finding: finding.rule, wide=True),
-        Column("confidence", lambda finding: finding.confidence, wide=True),
-        Column("at", lambda finding: finding.at, wide=True),
-        Column("section", lambda finding: finding.section, wide=True),
-        Column("file", lambda finding: finding.file, wide=not several),
-        Column("lines", lambda finding: ",".join(map(str, finding.lines)), wide=True),
-    ]
     extra = {"verdict": found.verdict, "remedy": found.remedy, "units": found.units}
-    output.listing("health-finding", found.findings, columns, extra=extra)
+    list_findings(found.findings, output, extra, several)
     if output.form in ("table", "wide"):
         for finding in found.findings:
             if not finding.echo_of and finding.verdict not in _QUIET:
@@ -110,7 +97,7 @@ def _what_is_not_told(found: Report) -> str:
     for finding in found.findings:
         if not finding.echo_of and finding.verdict in _QUIET and finding.next_evidence:
             key = f"{finding.verdict}, {finding.remedy}", finding.next_evidence
-            units.setdefault(key, []).append(_place(finding))
+            units.setdefault(key, []).append(place(finding))
     text = ""
     for (answer, next_), its in units.items():
         shown = list(dict.fromkeys(its))
@@ -119,16 +106,9 @@ def _what_is_not_told(found: Report) -> str:
     return text
 
 
-def _place(finding: Finding) -> str:
-    """The unit with its host, where the unit does not name it."""
-    return (
-        finding.unit if finding.host in finding.unit.split() or not finding.host else f"{finding.host} {finding.unit}"
-    )
-
-
 def _proof(finding: Finding) -> str:
     """The lines that prove a finding, what it explains, and what would tell more."""
-    lines = [f"\n{_place(finding)}: {finding.verdict}, {finding.remedy}"]
+    lines = [f"\n{place(finding)}: {finding.verdict}, {finding.remedy}"]
     width = max((len(str(number)) for number in finding.lines), default=1)
     lines += [
         f"  {number:>{width}}  {text[:160]}" for number, text in zip(finding.lines, finding.evidence, strict=True)
@@ -140,7 +120,7 @@ def _proof(finding: Finding) -> str:
 
 
 @health.command(
-    cls=Check,
+    cls=Shown,
     examples=[
         ("trainmaster health rules", "every row"),
         ("trainmaster health rules --policy site.toml -o json", "with the site's own rows"),

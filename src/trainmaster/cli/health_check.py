@@ -4,7 +4,8 @@ So everything that goes wrong on the way ends with 3 here, wrong usage too: a mi
 broken host.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import click
 
@@ -20,6 +21,8 @@ class NotJudged(NoSuchThing):
 
 class Check(Command):
     """A command whose exit code is a verdict."""
+
+    codes: ClassVar[Mapping[int, str]] = _CODES
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
         try:
@@ -49,4 +52,10 @@ class Check(Command):
         write_examples(formatter, self.examples)
         self.format_options(ctx, formatter)
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), text) for code, text in _CODES.items()])
+            formatter.write_dl([(str(code), text) for code, text in self.codes.items()])
+
+
+class Shown(Check):
+    """One of the same family that only shows something."""
+
+    codes: ClassVar[Mapping[int, str]] = {0: "shown", 3: "wrong usage, or a policy that can't be used"}

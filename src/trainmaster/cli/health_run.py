@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from trainmaster.cli.health_check import Check, NotJudged
+from trainmaster.cli.health_findings import list_findings
 from trainmaster.cli.options import shows
 from trainmaster.cli.output import Column, Output, say
 from trainmaster.core.base.value import Value
@@ -87,7 +88,7 @@ def run(
     except UserError as error:
         raise NotJudged(error.what, error.why, error.fix) from error
     index = policy_index(str(policy_file.absolute()) if policy_file else "")
-    checked = check(wanted, index, probe_root, kernel_log, expected, timeout_s)
+    checked = check(wanted, index, probe_root, kernel_log, expected, timeout_s).but(asked=bool(checks))
     _show(checked, output)
     return EXIT_CODES[checked.verdict]
 
@@ -107,27 +108,30 @@ def _show(checked: "Checked", output: Output) -> None:
         Column("found", lambda view: view.found),
         Column("looks_at", lambda view: view.looks_at, wide=True),
     ]
-    extra = {
-        "verdict": checked.verdict, "remedy": checked.remedy, "summary": line, "read": checked.read,
-        "skipped": len(checked.skipped), "findings": checked.findings,
-    }  # fmt: skip
     views = [
         CheckView(check=name, verdict=verdict, remedy=remedy, found=found, looks_at=what)
         for name, verdict, remedy, found, what in checked.rows()
     ]
-    output.listing("health-check", views, columns, extra=extra)
+    extra = {
+        "verdict": checked.verdict, "remedy": checked.remedy, "summary": line, "read": checked.read,
+        "skipped": len(checked.skipped), "checks": views,
+    }  # fmt: skip
     if output.form in ("table", "wide"):
+        output.listing("health-check", views, columns)
         for finding in checked.worst():
             proof = "".join(f"  {text[:160]}\n" for text in finding.evidence[:6])
             following = "".join(f"  next: {each}\n" for each in finding.next_evidence)
             sys.stdout.write(f"\n{finding.unit}: {finding.verdict}, {finding.remedy}\n{proof}{following}")
     else:
+        list_findings([finding for _, finding in checked.findings], output, extra)
         say(line)
 
 
 def summary(checked: "Checked") -> str:
     """One line: the verdict, what it comes from, and how much was looked at."""
     looked = f"{checked.read} of {checked.there} checks could be read, {len(checked.skipped)} skipped"
+    if not checked.there and checked.asked:
+        return f"{checked.verdict}: {'; '.join(f'{name}: {why}' for name, why in checked.skipped.items())}; {looked}"
     worst = checked.worst()
     told = "; ".join(f"{each.unit} {each.verdict}: {each.summary}" for each in worst[:_WORST])
     more = f"; {count_text(len(worst) - _WORST, 'more finding')}" if len(worst) > _WORST else ""

@@ -36,7 +36,6 @@ class Draft:
         self.offence = True
         self.scope = ""
         self.echo_of = ""
-        self.cause_of: list[str] = []
         self.links: list[str] = []
         """NVLinks that the lines name."""
         self.blames_peer = False
@@ -46,8 +45,6 @@ class Draft:
         if self.echo_of or cause is self:
             return
         self.echo_of = cause.echo_of or cause.unit
-        if self.part != cause.unit and self.part not in cause.cause_of:
-            cause.cause_of.append(self.part)
         if self.answer.verdict in (Verdict.BAD, Verdict.UNKNOWN, Verdict.WATCH):
             self.answer = WATCH
 
@@ -71,7 +68,6 @@ class Draft:
             evidence=tuple(_shown(line, file) for line in lines),
             lines=tuple(line.number for line in lines),
             count=self.fold.count if self.fold else max(1, len(lines)),
-            cause_of=tuple(self.cause_of),
             echo_of=self.echo_of,
             confidence=self.confidence,
             next_evidence=self.next,

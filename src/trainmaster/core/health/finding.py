@@ -3,8 +3,8 @@
 A finding is a claim with its proof: unit, verdict, remedy, evidence, how sure, and what would settle the rest.
 `echo_of` points to the unit whose fault this one only reports; an echo never asks for more than a look, because its
 cause asks.
-`cause_of` is the same relation from the other end. `offence` is false where the unit needs the remedy but is not to
-blame (the far end of a link is), so that no history is held against it.
+`cause_of` is the same relation from the other end, and nothing else (`explained`). `offence` is false where the unit
+needs the remedy but is not to blame (the far end of a link is), so that no history is held against it.
 
 One verdict per unit is the worst of its findings that are no echoes: two sources that contradict each other are not
 averaged.
@@ -67,6 +67,33 @@ class Finding(Value):
     def place(self) -> tuple[str, str, str]:
         """Units of one name in different places are different units."""
         return self.host, self.section, self.unit
+
+
+def explained(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with `cause_of` as the inverse of `echo_of`: of several findings of a cause the worst names its
+    echoes, and those of the same host before those of another one."""
+    echoes: dict[int, list[str]] = {}
+    by_name: dict[tuple[str, str], list[int]] = {}
+    for place, finding in enumerate(findings):
+        for name in {finding.unit, finding.at} - {""}:
+            by_name.setdefault((finding.section, name), []).append(place)
+    for place, finding in enumerate(findings):
+        own = finding.at or finding.unit
+        causes = [each for each in by_name.get((finding.section, finding.echo_of), ()) if each != place]
+        if not finding.echo_of or finding.echo_of == own or not causes:
+            continue
+        best = max(causes, key=lambda each: _likely(findings[each], finding))
+        named = echoes.setdefault(best, [])
+        if own not in named:
+            named.append(own)
+    return [
+        finding if finding.cause_of == (names := tuple(echoes.get(place, ()))) else finding.but(cause_of=names)
+        for place, finding in enumerate(findings)
+    ]
+
+
+def _likely(cause: Finding, echo: Finding) -> tuple[bool, bool, bool, tuple[int, int]]:
+    return not cause.echo_of, cause.host == echo.host, cause.file == echo.file, cause.answer.rank
 
 
 class UnitVerdict(Value):

@@ -10,7 +10,7 @@ happened on beside it.
 from collections.abc import Sequence
 
 from trainmaster.core.health.draft import Draft, by_unit
-from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.finding import Finding, explained
 from trainmaster.core.health.fold import OTHERS, Bursts, Fold
 from trainmaster.core.health.policy import Code, Index, Repeat, Row, Text
 from trainmaster.core.health.relate import relate
@@ -33,7 +33,7 @@ def judge(folds: Sequence[Fold], index: Index, file: str = "", section: str = ""
         if draft.fold is not None and draft.fold.unit.endswith(OTHERS):
             draft.summary += "; this host shows more faults than are told apart, so units are not named any more"
     drafts = relate(drafts, folds, index)
-    return [draft.finding(file, section) for draft in drafts]
+    return explained([draft.finding(file, section) for draft in drafts])
 
 
 def _alone(fold: Fold, folds: Sequence[Fold], index: Index) -> Draft | None:

@@ -30,7 +30,7 @@ from trainmaster.core.health import (
 )
 from trainmaster.core.health.capture import Block, Row, blocks, is_table
 from trainmaster.core.health.draft import comparable
-from trainmaster.core.health.finding import Finding
+from trainmaster.core.health.finding import Finding, explained
 from trainmaster.core.health.kernel_judge import judge
 from trainmaster.core.health.kernel_log import Scan, headed, scan
 from trainmaster.core.health.kmsg import KERNEL, USER
@@ -103,7 +103,7 @@ def read_all(files: Sequence[tuple[str, str]], index: Index) -> list[Finding]:
                 unread.append(block)
         alone = len(findings) + len(logs) == known
         findings += [_no_form(block, alone) for block in unread]
-    findings = _lost_by_name([*findings, *_judged(logs, index)])
+    findings = explained(_lost_by_name([*findings, *_judged(logs, index)]))
     if any(finding.rule not in ("no-form", "empty") for finding in findings):
         findings = [_beside(finding) for finding in findings]
     assert findings or not files

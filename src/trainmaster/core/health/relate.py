@@ -124,7 +124,6 @@ def _port(port: Draft, drafts: Sequence[Draft], lost: Sequence[Draft], below: Se
         port.echoes((named or gone)[0])
     elif near:
         port.more += near[0].proof()
-        port.cause_of.append(port.unit)
         port.part = port.unit = near[0].unit
         port.summary += "; it is the link of this GPU"
 
@@ -212,8 +211,6 @@ def _clean_up(drafts: Sequence[Draft], index: Index) -> None:
         if causes:
             draft.answer, draft.summary = OK, f"channels removed as clean-up after {causes[0].rule.replace('-', ' ')}"
             draft.echo_of = causes[0].part
-            if causes[0].part != draft.part and draft.part not in causes[0].cause_of:
-                causes[0].cause_of.append(draft.part)
         elif draft.fold.count > 1:
             draft.answer, draft.summary = APP, f"channels of an ended job were removed ({draft.fold.count} lines)"
         else:
@@ -267,7 +264,6 @@ def _far_end(drafts: Sequence[Draft]) -> Draft:
     suspect = Draft("nvlink-far-end", "fabric", SUSPECT, "registers blame the other end of these links")
     suspect.host = blaming[0].host
     suspect.more = [line for draft in blaming for line in draft.proof()]
-    suspect.cause_of = list(dict.fromkeys(draft.part for draft in blaming))
     suspect.summary += f": {', '.join(links)}"
     suspect.next = ("switch tray and peers at the other end of these links",)
     suspect.confidence = "medium"
@@ -302,8 +298,6 @@ def _app_caused(drafts: Sequence[Draft], index: Index) -> None:
                 draft.summary += (
                     f"; {other.rule.replace('x', 'X', 1).replace('-', ' ')} just before it: the job caused it"
                 )
-                if draft.part not in other.cause_of and draft.answer.verdict is Verdict.BAD:
-                    other.cause_of.append(draft.part)
 
 
 def _cleared(drafts: Sequence[Draft], folds: Sequence[Fold], index: Index) -> None:

@@ -85,7 +85,7 @@ class _Memory:
         self.take_until = self.start + (until - self.start) / 10
         self.end = until + max(1.0, until - self.start)
         """No pattern is begun after it. The time is met on a host that is as fast at reading as at taking memory."""
-        self.count = max(1, size_bytes // CHUNK_BYTES)
+        self.count = self.asked = max(1, size_bytes // CHUNK_BYTES)
         self.chunks: list[Any] = []
         self.compared = 0
 
@@ -152,12 +152,19 @@ class _Memory:
     def _passed(self, done: list[str]) -> Result:
         numbers = self._numbers() | {"patterns": len(done)}
         sentence = f"{numbers['tested_mib']} MiB, {len(done)} patterns, every bit as it was written"
+        if len(self.chunks) < self.asked:
+            reached = 100.0 * len(self.chunks) / self.asked
+            sentence += f"; the budget ended first: {reached:.2g} % of the {numbers['asked_mib']} MiB asked for"
         return Result(
             task=TASK, part="memory", unit=_unit(self.device), outcome=Outcome.PASS, sentence=sentence, numbers=numbers
         )
 
     def _numbers(self) -> dict[str, int | float]:
-        return {"tested_mib": len(self.chunks) * CHUNK_BYTES >> 20, "compared_mib": self.compared * CHUNK_BYTES >> 20}
+        return {
+            "tested_mib": len(self.chunks) * CHUNK_BYTES >> 20,
+            "asked_mib": self.asked * CHUNK_BYTES >> 20,
+            "compared_mib": self.compared * CHUNK_BYTES >> 20,
+        }
 
     def _tell(self, name: str) -> None:
         if self.progress is not None:

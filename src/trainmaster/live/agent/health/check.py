@@ -24,7 +24,7 @@ from trainmaster.core.health.probe.leaves import claim
 from trainmaster.core.health.stream import LogStream
 from trainmaster.core.health.verification.deadline import deadline_s
 from trainmaster.core.health.verification.outcome import answer_of
-from trainmaster.core.health.words import OK, UNKNOWN, Answer, Remedy, Verdict
+from trainmaster.core.health.words import OK, SKIPPED, UNKNOWN, Answer, Remedy, Verdict
 from trainmaster.live.agent.files import now
 from trainmaster.live.agent.health.judge import Judge
 from trainmaster.live.agent.health.log_source import KmsgSource, up_us
@@ -55,6 +55,8 @@ class Checked(Value):
     checks: tuple[str, ...]
     unread: frozenset[str]
     """Checks of which something could not be read."""
+    asked: bool = False
+    """Whether somebody named the checks: then it is no surprise that there is nothing to look at."""
 
     @property
     def there(self) -> int:
@@ -66,8 +68,10 @@ class Checked(Value):
 
     @property
     def answer(self) -> Answer:
-        """A look that had nothing to look at knows nothing."""
-        return worst(finding.answer for _, finding in self.findings if not finding.echo_of) if self.there else UNKNOWN
+        """A look that had nothing to look at knows nothing, unless it was asked for just that."""
+        if not self.there:
+            return SKIPPED if self.asked else UNKNOWN
+        return worst(finding.answer for _, finding in self.findings if not finding.echo_of)
 
     @property
     def verdict(self) -> Verdict:
