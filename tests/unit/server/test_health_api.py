@@ -122,6 +122,19 @@ def test_people_take_on_release_and_trip(tmp_path: Path) -> None:
         assert (await house.get("/v1/health/hosts", HealthHosts)).items == ()
         [closed] = (await house.get("/v1/health/cases", Cases, all="true")).items
         assert (closed.state, closed.closed_how) == ("closed", "released")
+        assert (
+            await house.post(f"{path}/breaker", BreakerChange(tripped=False, reason="fine"), MaintenanceReport)
+        ).changed
+        idle = await house.post(f"{path}/breaker", BreakerChange(tripped=False, reason="fine"), MaintenanceReport)
+        assert (idle.changed, idle.sentence) == (False, "the breaker of main is not tripped, and counts no host")
+        await house.submit(report(house, H1, bad()))
+        assert (await house.get("/v1/health", HealthView)).pools[0].taken == 1
+        anew = await house.post(f"{path}/breaker", BreakerChange(tripped=False, reason="anew"), MaintenanceReport)
+        assert (anew.changed, anew.sentence) == (
+            True, "health goes on with main; hosts that wait for it: 0; hosts taken lately that count no longer: 1",
+        )  # fmt: skip
+        assert (await house.get("/v1/health", HealthView)).pools[0].taken == 0
+        await house.post("/v1/health/release", HealthChange(hosts="h1", reason="reseated"), ChangeReport)
         again = await house.post("/v1/health/release", HealthChange(hosts="h1", reason="x"), ChangeReport)
         assert not again.items[0].changed
         assert await house.get(f"/v1/health/cases/{closed.id}", CaseView) == closed

@@ -95,11 +95,11 @@ def set_breaker(step: Step, event: BreakerSet) -> None:
     what stands now."""
     breakers = step.state.health.breakers
     if event.tripped:
-        breaker = breakers.setdefault(event.pool, Breaker(taken=[]))
+        breaker = breakers.setdefault(event.pool, Breaker())
         breaker.tripped_at, breaker.by = step.now, event.by
         breaker.reason = Reason(token=Token.BREAKER_TRIPPED, sentence=f"tripped by {event.by}: {event.reason}")
         return
-    breakers[event.pool] = Breaker(taken=[])
+    breakers[event.pool] = Breaker()
     step.unwake(f"breaker/{event.pool}")
     cases.due(step, event.pool)
 

@@ -7,6 +7,7 @@ from trainmaster.core.base.ids import HostId, RmaId
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.commands import HostPlanItem, plan_drain
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.health import breaker
 from trainmaster.core.health.book import Case, CaseState, Rma, Standing
 from trainmaster.core.health.conduct import HEALTH, PoolConduct
 from trainmaster.core.health.events import Mode, RmaOutcome
@@ -72,7 +73,14 @@ def mode_text(step: Step, pool: PoolConduct, mode: Mode) -> str:
         return f"health only observes {pool.name}; remedies that go on to their end: {running}"
     bad = sorted((case for case in found if case.state is CaseState.OBSERVED), key=Case.number)
     names = f": {fold(case.host for case in bad)}" if bad else ""
-    return f"health acts on {pool.name}; hosts that it takes up at once, as the breaker allows: {len(bad)}{names}"
+    held_back = _held_back(step, pool)
+    return f"health acts on {pool.name}; hosts that it takes up at once, as the breaker allows: {len(bad)}{names}{held_back}"
+
+
+def _held_back(step: Step, pool: PoolConduct) -> str:
+    """That the breaker lets none of them go now."""
+    reason = breaker.limit(step, pool)
+    return f"; the breaker of {pool.name} is tripped, so none is taken now: {reason.sentence}" if reason else ""
 
 
 def breaker_text(step: Step, pool: PoolConduct, tripped: bool) -> str:
@@ -82,7 +90,9 @@ def breaker_text(step: Step, pool: PoolConduct, tripped: bool) -> str:
     found = step.state.health.cases.values()
     waiting = [case for case in found if case.state is CaseState.WAITING and not case.taken]
     mine = [case.host for case in waiting if step.derived.pools.of(_host(step, case).spec) == pool]
-    return f"health goes on with {pool.name}; hosts that wait for it: {len(mine)}"
+    taken = breaker.level(step, pool).taken
+    anew = f"; hosts taken lately that count no longer: {taken}" if taken else ""
+    return f"health goes on with {pool.name}; hosts that wait for it: {len(mine)}{anew}"
 
 
 def _host(step: Step, case: Case) -> Host:

@@ -135,8 +135,8 @@ class Errand(msgspec.Struct, kw_only=True):
 class Breaker(msgspec.Struct, kw_only=True):
     """What health took out of a pool lately."""
 
-    taken: list[Instant] = []
-    """Oldest first, within the window."""
+    taken: dict[HostId, Instant] = {}
+    """When each was taken last, oldest first, within the window."""
     tripped_at: Instant | None = None
     by: Owner | None = None
     """Who tripped it by hand; None: the limits did."""

@@ -1,6 +1,7 @@
 """The breaker: how much health may take out of a pool by itself.
 
-Two limits, because each misses what the other sees. The *rate* (hosts within a window) stops a rule that has gone wild
+Two limits, because each misses what the other sees. The *rate* (different hosts within a window: one that fails again
+right after its repair is no spreading fault) stops a rule that has gone wild
 in its first minutes; the *level* (hosts that are out by health now) stops the slow one that takes a host an hour for a
 week. The level counts in numbers and in percent, and the larger counts: a percentage of a small pool rounds to nothing.
 The denominator is the pool that could work (in service or out by health), not all hosts: a pool that is half absent has
@@ -14,7 +15,7 @@ then, not by what they were opened for.
 
 from trainmaster.core.base.ids import HostId, PoolName
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.base.time import after, in_seconds
+from trainmaster.core.base.time import Instant, after, in_seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.lifecycle import HostState
 from trainmaster.core.health.book import Breaker
@@ -39,7 +40,7 @@ class Level(Value):
 
 def of(step: Step, pool: PoolName) -> Breaker:
     """The breaker of a pool, with what has left the window taken off."""
-    return step.state.health.breakers.setdefault(pool, Breaker(taken=[]))
+    return step.state.health.breakers.setdefault(pool, Breaker())
 
 
 def level(step: Step, pool: PoolConduct) -> Level:
@@ -52,7 +53,7 @@ def level(step: Step, pool: PoolConduct) -> Level:
     in_service = sum(1 for name in members if name not in by_health and hosts[name].state in serving)
     percent = int(pool.level_percent * (in_service + out) / 100)
     breaker = step.state.health.breakers.get(pool.name)
-    taken = [at for at in breaker.taken if at + pool.rate_window > step.now] if breaker is not None else []
+    taken = _lately(step, pool, breaker) if breaker is not None else {}
     return Level(
         pool=pool.name,
         in_service=in_service,
@@ -63,14 +64,26 @@ def level(step: Step, pool: PoolConduct) -> Level:
     )
 
 
-def limit(step: Step, pool: PoolConduct) -> Reason | None:
-    """Why one more host may not be taken now; changes nothing."""
+def _lately(step: Step, pool: PoolConduct, breaker: Breaker) -> dict[HostId, Instant]:
+    """What was taken within the window, oldest first."""
+    return {host: at for host, at in breaker.taken.items() if at + pool.rate_window > step.now}
+
+
+def is_counted(step: Step, pool: PoolConduct, host: HostId) -> bool:
+    """It was taken within the window: taking it again is no other host."""
+    breaker = step.state.health.breakers.get(pool.name)
+    return breaker is not None and host in _lately(step, pool, breaker)
+
+
+def limit(step: Step, pool: PoolConduct, host: HostId | None = None) -> Reason | None:
+    """Why one more host, or this one, may not be taken now; changes nothing."""
     breaker = step.state.health.breakers.get(pool.name)
     if breaker is not None and breaker.by is not None:
         assert breaker.reason is not None, pool.name
         return breaker.reason
     now = level(step, pool)
-    if now.taken >= pool.rate_hosts:
+    counted = host is not None and is_counted(step, pool, host)
+    if now.taken - counted >= pool.rate_hosts:
         window_s = in_seconds(pool.rate_window)
         sentence = f"health took {now.taken} hosts of {pool.name} within {window_s:g} s, and may take {pool.rate_hosts}"
         return because(Token.BREAKER_TRIPPED, sentence, taken=now.taken, most=pool.rate_hosts, window_s=window_s)
@@ -81,9 +94,11 @@ def limit(step: Step, pool: PoolConduct) -> Reason | None:
     return None
 
 
-def refusal(step: Step, pool: PoolConduct) -> Reason | None:
+def refusal(step: Step, pool: PoolConduct, host: HostId | None = None) -> Reason | None:
     """Why one more host may not be taken now. Trips the breaker, and asks for the wake-up at which the rate allows
     again; or takes a trip back that the limits caused."""
+    if host is not None and is_counted(step, pool, host) and limit(step, pool, host) is None:
+        return None  # which says nothing of others
     breaker, reason = of(step, pool.name), limit(step, pool)
     if breaker.by is not None:
         return reason
@@ -94,7 +109,7 @@ def refusal(step: Step, pool: PoolConduct) -> Reason | None:
         breaker.tripped_at = step.now
     breaker.reason = reason
     if "window_s" in reason.numbers:
-        within = [at for at in breaker.taken if at + pool.rate_window > step.now]
+        within = list(_lately(step, pool, breaker).values())
         step.wake(f"breaker/{pool.name}", after(within[-pool.rate_hosts], pool.rate_window))
     return reason
 
@@ -102,5 +117,7 @@ def refusal(step: Step, pool: PoolConduct) -> Reason | None:
 def take(step: Step, pool: PoolConduct, host: HostId) -> None:
     """A host of the pool is taken."""
     breaker = of(step, pool.name)
-    breaker.taken = [*(at for at in breaker.taken if at + pool.rate_window > step.now), step.now]
+    lately = _lately(step, pool, breaker)
+    lately.pop(host, None)
+    breaker.taken = {**lately, host: step.now}
     assert len(breaker.taken) <= pool.rate_hosts, (host, breaker.taken)

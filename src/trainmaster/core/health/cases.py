@@ -22,7 +22,7 @@ from trainmaster.core.base.time import HOUR, MINUTE, Duration, after, in_seconds
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Hold, Host, HostState
 from trainmaster.core.health import advice, breaker, ladder, remedies, standing
-from trainmaster.core.health.book import CASE_MACHINE, CLOSED_KEPT, Case, CaseState, Standing
+from trainmaster.core.health.book import CASE_MACHINE, CLOSED_KEPT, Attempt, Case, CaseState, Standing
 from trainmaster.core.health.conduct import HEALTH, PoolConduct
 from trainmaster.core.health.ladder import Choice
 from trainmaster.core.health.offender import acts as offenders
@@ -169,7 +169,9 @@ def consider(step: Step, case: Case) -> None:
         return
     host = step.state.hosts[case.host]
     if not _is_out(host):
-        refusal = _others_first(step, case, pool) or breaker.refusal(step, pool)
+        counted = breaker.is_counted(step, pool, host.id)
+        refusal = None if counted else _others_first(step, case, pool)
+        refusal = refusal or breaker.refusal(step, pool, host.id)
         if refusal is not None:
             _wait(step, case, refusal)
             return
@@ -186,7 +188,8 @@ def _others_first(step: Step, case: Case, pool: PoolConduct) -> Reason | None:
     if not waiting:
         return None
     due(step, pool.name)
-    return because(Token.BREAKER_TRIPPED, f"{waiting} cases of {pool.name} come first", waiting=waiting)
+    told = "1 case waits for the breaker" if waiting == 1 else f"{waiting} cases wait for the breaker"
+    return because(Token.BREAKER_TRIPPED, f"{told} of {pool.name} before it", waiting=waiting)
 
 
 def _waiting(step: Step, pool: PoolConduct) -> list[Case]:
@@ -274,9 +277,14 @@ def tried(step: Step, case: Case) -> dict[Remedy, int]:
         if incident.kind == "remedy" and incident.outcome in ("done", "failed"):
             found[incident.remedy] = found.get(incident.remedy, 0) + 1
     for attempt in case.tries:
-        if attempt.outcome in ("done", "failed"):
+        if _counts(attempt, attempt.remedy):
             found[attempt.remedy] = found.get(attempt.remedy, 0) + 1
     return found
+
+
+def _counts(attempt: Attempt, remedy: Remedy) -> bool:
+    """A try of this remedy that came to its end."""
+    return attempt.remedy is remedy and attempt.outcome in ("done", "failed")
 
 
 def advance(step: Step, case: Case) -> None:
@@ -294,7 +302,9 @@ def advance(step: Step, case: Case) -> None:
         return
     operation = remedies.request(step, case, choice)
     passed = f"; {'; '.join(choice.passed_over)}" if choice.passed_over else ""
-    sentence = f"{operation}: {choice.rung.kind}, try {choice.number} of {choice.rung.tries}{passed}"
+    before = choice.number - 1 - sum(_counts(each, choice.remedy) for each in case.tries[:-1])
+    earlier = f" ({before} of them in earlier cases)" if before else ""
+    sentence = f"{operation}: {choice.rung.kind}, try {choice.number} of {choice.rung.tries}{earlier}{passed}"
     move(step, case, _S.REMEDY, because(Token.REMEDY_RUNS, sentence, tries=len(case.tries)))
     case.stage = "operation"
 

@@ -22,7 +22,7 @@ class Watcher:
     """Call `before` ahead of every event and `after` behind it."""
 
     def __init__(self) -> None:
-        self._taken: dict[PoolName, list[Instant]] = {}
+        self._taken: dict[PoolName, dict[HostId, Instant]] = {}
         """What health took out of service, by pool."""
         self._asked: dict[EffectId, frozenset[str]] = {}
         """What verifications were to prove."""
@@ -86,10 +86,11 @@ class Watcher:
                 yield from self._counted(state, derived, pool, name)
 
     def _counted(self, state: ClusterState, derived: Derived, pool: PoolConduct, name: HostId) -> Iterator[str]:
-        times = [at for at in self._taken.get(pool.name, []) if at + pool.rate_window > state.now]
-        self._taken[pool.name] = [*times, state.now]
-        if len(times) + 1 > pool.rate_hosts:
-            yield f"2: {name} was taken, the host {len(times) + 1} of {pool.name} within the window"
+        known = self._taken.get(pool.name, {}).items()
+        others = {host: at for host, at in known if at + pool.rate_window > state.now and host != name}
+        self._taken[pool.name] = {**others, name: state.now}
+        if len(others) + 1 > pool.rate_hosts:
+            yield f"2: {name} was taken, the host {len(others) + 1} of {pool.name} within the window"
         out = {case.host for case in state.health.cases.values() if case.taken}
         hosts = [host for host in state.hosts.values() if derived.pools.of(host.spec) == pool]
         mine = sum(1 for host in hosts if host.id in out)
@@ -99,8 +100,8 @@ class Watcher:
             if host.id in out or self._states[host.id] in (HostState.READY, HostState.DRAINING, HostState.VERIFYING)
         )
         most = max(pool.level_hosts, int(pool.level_percent * before / 100))
-        others = sum(1 for host in hosts if host.id in out and host.id != name and HEALTH in self._holds[host.id])
-        if others + 1 > most:
+        held = sum(1 for host in hosts if host.id in out and host.id != name and HEALTH in self._holds[host.id])
+        if held + 1 > most:
             yield f"2: {name} was taken, and {mine} of {before} hosts of {pool.name} are out by health"
 
     def _fixed(self, state: ClusterState, event: AnyEvent) -> Iterator[str]:

@@ -216,8 +216,8 @@ async def set_breaker(call: Call) -> MaintenanceReport:
         by_hand = known is not None and known.by is not None
         if body.tripped and by_hand:
             return None, f"the breaker of {pool.name} is tripped already"
-        if not body.tripped and not tripped:
-            return None, f"the breaker of {pool.name} is not tripped"
+        if not body.tripped and not tripped and not views.pool_view(step, pool).taken:
+            return None, f"the breaker of {pool.name} is not tripped, and counts no host"
         event = BreakerSet(at=step.now, pool=pool.name, tripped=body.tripped, by=by, reason=body.reason)
         return event, asked.breaker_text(step, pool, body.tripped)
 

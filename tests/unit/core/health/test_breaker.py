@@ -9,7 +9,7 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE
 from trainmaster.core.effects import RunSteps
 from trainmaster.core.events import BreakerSet, DrainRequested, HealthReleased
-from trainmaster.core.health import breaker
+from trainmaster.core.health import asked, breaker, cases
 from trainmaster.core.health.book import CaseState
 from trainmaster.core.health.words import Remedy
 
@@ -116,7 +116,7 @@ def test_a_host_that_is_out_already_takes_nothing() -> None:
     fail(world, "h1", "h2")
     assert taken(world) == ["h1"]
     assert waiting(world) == ["h1", "h2"]
-    assert world.engine.state.health.breakers[POOL].taken == []
+    assert world.engine.state.health.breakers[POOL].taken == {}
 
 
 def test_a_breaker_that_a_person_tripped_waits_for_a_person() -> None:
@@ -162,3 +162,47 @@ def test_other_limits_count_at_once() -> None:
     fail(world, "h0", "h1")
     world.declare(pools=(world.conduct.pools[0].but(rate_hosts=5, level_hosts=5),))
     assert taken(world) == ["h0", "h1"]
+
+
+def test_a_host_that_is_taken_again_counts_once() -> None:
+    """1. Two hosts an hour; one is repaired and fails again, and again: it climbs on, and uses up nothing. 2. A second
+    host is taken; a third waits, and hears how many. 3. The first fails again: it is not held up behind the third."""
+    world = HealthWorld(rate_hosts=2, level_hosts=8)
+    for _ in range(3):
+        fail(world, "h0")
+        assert taken(world) == ["h0"]
+        release(world, "h0")
+    fail(world, "h1", "h2", "h3")
+    assert (taken(world), waiting(world)) == (["h1"], ["h2", "h3"])
+    case = world.case("h2")
+    assert case is not None
+    assert "health took 2 hosts" in case.reason.sentence
+    fail(world, "h0")
+    assert (taken(world), waiting(world)) == (["h0", "h1"], ["h2", "h3"])
+    assert asked.breaker_text(world.engine.glance(world.now), world.conduct.pools[0], tripped=False).endswith(
+        "hosts that wait for it: 2; hosts taken lately that count no longer: 2"
+    )
+
+
+def test_a_promotion_says_that_the_breaker_holds() -> None:
+    """1. The breaker of an observed pool is tripped. 2. The plan of a promotion says so, and why."""
+    world = HealthWorld(act=False)
+    pool = world.conduct.pools[0]
+    fail(world, "h0")
+    assert "tripped" not in asked.mode_text(world.engine.glance(world.now), pool, "act")
+    set_breaker(world, tripped=True)
+    text = asked.mode_text(world.engine.glance(world.now), pool, "act")
+    assert text.endswith("so none is taken now: tripped by person:kim: a bad rule")
+
+
+def test_one_that_is_before_is_told_as_one() -> None:
+    """1. The level is spent, one host waits. 2. Room comes and at that moment another fails: it hears of the one."""
+    world = HealthWorld(rate_hosts=100, level_hosts=1)
+    fail(world, "h0", "h1", "h2")
+    case = world.case("h2")
+    assert case is not None
+    step, pool = world.engine.glance(world.now), world.conduct.pools[0]
+    case.state = CaseState.OBSERVED
+    told = cases._others_first(step, case, pool)
+    assert told is not None
+    assert told.sentence == "1 case waits for the breaker of all before it"
