@@ -29,6 +29,8 @@ BY_PROGRAMS = {
     "syslog of RFC 5424": "<13>1 2025-01-21T10:00:00.1Z gpu-1 gpud 4242 - - {}",
     "syslog of RFC 5424, facility 0": "<4>1 2025-01-21T10:00:00.1Z gpu-1 gpud 4242 - - {}",
     "the kernel's tag and another facility": "<14>Dec  6 10:00:00 gpu-1 kernel: {}",
+    "a pod": "I0304 10:00:00.123456       1 monitor.go:55] {}",
+    "a container": "2025-01-21T10:00:00.1Z I0304 10:00:00.123456 1 monitor.go:55] new event: {}",
     "dmesg -x": "user  :notice: [   12.345678] {}",
     "dmesg -x, a daemon": "daemon:info  : [   12.345678] {}",
     "dmesg -r": "<12>[   12.345678] {}",

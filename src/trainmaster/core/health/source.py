@@ -30,6 +30,8 @@ _HEADS: Final = re.compile(
 )
 _WORD: Final = re.compile(r"(?<!\S)[A-Za-z']{2,}[,.;]?(?!\S)")
 _QUOTES: Final = "'\"`\u2018\u201c\u00ab"
+_OF_A_POD: Final = re.compile(r"[DIWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+:\d+\] ")
+"""The head that programs of Kubernetes write."""
 _WORDS_OF_DRIVERS: Final = 2
 
 
@@ -43,4 +45,6 @@ def by_kernel(body: str, start: int, stamp: Stamp, strict: bool = False) -> bool
     if start == 0:
         return True
     before = body[:start]
+    if _OF_A_POD.search(before):
+        return False
     return len(_WORD.findall(_HEADS.sub(" ", before))) <= (0 if strict else _WORDS_OF_DRIVERS)
