@@ -112,7 +112,7 @@ def case_columns(now: Instant) -> list[Column]:
         Column("state", lambda item: item.state, state=True),
         Column("remedy", lambda item: item.remedy),
         Column("unit", lambda item: item.unit),
-        Column("tries", lambda item: len(item.tries)),
+        Column("tries", lambda item: sum(one.outcome != "cancelled" for one in item.tries)),
         Column("why", case_text),
         Column("since", lambda item: item.since, lambda at: _age(at, now)),
         Column("operation", lambda item: item.operation, wide=True),

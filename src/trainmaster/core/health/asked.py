@@ -73,8 +73,8 @@ def mode_text(step: Step, pool: PoolConduct, mode: Mode) -> str:
         return f"health only observes {pool.name}; remedies that go on to their end: {running}"
     bad = sorted((case for case in found if case.state is CaseState.OBSERVED), key=Case.number)
     names = f": {fold(case.host for case in bad)}" if bad else ""
-    held_back = _held_back(step, pool)
-    return f"health acts on {pool.name}; hosts that it takes up at once, as the breaker allows: {len(bad)}{names}{held_back}"
+    told = f"health acts on {pool.name}; hosts that it takes up at once, as the breaker allows: {len(bad)}{names}"
+    return told + _held_back(step, pool)
 
 
 def _held_back(step: Step, pool: PoolConduct) -> str:

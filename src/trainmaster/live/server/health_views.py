@@ -9,7 +9,7 @@ from trainmaster.core.base.reasons import Reason, because
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.fleet.lifecycle import Host
-from trainmaster.core.health import advice, breaker, cases, judged
+from trainmaster.core.health import advice, breaker, cases, judged, stuck
 from trainmaster.core.health.book import Attempt, Case, CaseState, Rma, Standing
 from trainmaster.core.health.conduct import PoolConduct
 from trainmaster.core.health.offender import daily, notes, rma
@@ -87,7 +87,8 @@ def shown_reason(step: Step, case: Case) -> Reason:
     """Why a case is where it is. The advice of one that is only observed is of now, since jobs come and go."""
     if case.state is CaseState.OBSERVED:
         return advice.of(step, case, cases.pool_of(step, case.host), cases.choose(step, case))
-    return case.reason
+    waits = stuck.waits(step, case)
+    return case.reason.but(sentence=f"{case.reason.sentence}; {waits}") if waits else case.reason
 
 
 def case_view(step: Step, case: Case) -> CaseView:
@@ -222,8 +223,11 @@ def host_health(step: Step, host: Host) -> HostHealth:
 
 
 def needs_attention(step: Step) -> Iterator[tuple[Instant, Reason]]:
-    """Cases that wait for a person or for a breaker, and advice that nobody follows."""
+    """Cases that wait for a person or for a breaker, remedies that can't begin, and advice that nobody follows."""
     for case in step.state.health.cases.values():
-        if case.state is not CaseState.REMEDY:
+        asked = stuck.asks(step, case)
+        if asked:
+            yield case.since, because(case.reason.token, f"{case.host} ({case.id}): {asked}", **case.reason.numbers)
+        elif case.state is not CaseState.REMEDY:
             reason = shown_reason(step, case)
             yield case.since, because(reason.token, f"{case.host} ({case.id}): {reason.sentence}", **reason.numbers)

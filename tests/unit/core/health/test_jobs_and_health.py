@@ -8,8 +8,10 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import HOUR, SECOND, Instant
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import CatalogueDeclared, HealthConductDeclared, HealthReported
+from trainmaster.core.health import stuck
 from trainmaster.core.health.conduct import HealthConduct, PoolConduct
 from trainmaster.core.scheduling.request import MaintenanceContract
+from trainmaster.live.server import health_views
 
 
 class SickJobs(JobWorld):
@@ -55,6 +57,14 @@ def test_without_a_spare_the_host_waits_for_its_job() -> None:
     assert case.operation is not None
     assert world.operation(case.operation).state.value == "draining"
     assert f"{bad}:apply:gpu-reset" not in world.done
+    step = world.engine.glance(world.now)
+    told = health_views.shown_reason(step, case).sentence
+    assert f"{case.operation} is draining: " in told
+    assert f"({job}) is on {bad}" in told
+    assert list(health_views.needs_attention(step)) == []
+    late = world.engine.glance(Instant(world.now + stuck.ASK_AFTER))
+    [(_, reason)] = list(health_views.needs_attention(late))
+    assert reason.sentence.endswith(f"or end the job: `trainmaster job cancel {job}`")
 
 
 def test_advice_names_the_job() -> None:
