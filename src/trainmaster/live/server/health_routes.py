@@ -72,7 +72,7 @@ async def fleet(call: Call) -> HealthView:
         return views.health_view(runtime.engine.glance(call.service.now()))
 
 
-async def hosts(call: Call) -> HealthHosts:
+async def health_hosts(call: Call) -> HealthHosts:
     query: HealthHostsQuery = call.query
     async with call.service.settled() as runtime:
         step = runtime.engine.glance(call.service.now())
@@ -101,7 +101,7 @@ async def case(call: Call) -> CaseView:
         return views.case_view(step, found)
 
 
-async def host(call: Call) -> HostHealth:
+async def host_health(call: Call) -> HostHealth:
     async with call.service.settled() as runtime:
         step = runtime.engine.glance(call.service.now())
         [name] = known_hosts(step.state, call.name("host"))[:1]
@@ -323,10 +323,10 @@ def _post(
 
 ROUTES: Final = (
     _get("/v1/health", "One screen: verdicts, pools and their breakers, cases", fleet, HealthView),
-    _get("/v1/health/hosts", "Hosts that are not ok, worst first", hosts, HealthHosts, HealthHostsQuery),
+    _get("/v1/health/hosts", "Hosts that are not ok, worst first", health_hosts, HealthHosts, HealthHostsQuery),
     _get("/v1/health/cases", "Faults that were taken up", cases, Cases, CasesQuery),
     _get("/v1/health/cases/{case}", "One case", case, CaseView),
-    _get("/v1/hosts/{host}/health", "All that is known of the health of a host", host, HostHealth),
+    _get("/v1/hosts/{host}/health", "All that is known of the health of a host", host_health, HostHealth),
     _post("/v1/health/acknowledge", "Take on what stands against hosts", acknowledge, HealthChange, ChangeReport),
     _post("/v1/health/release", "Hosts are repaired: close their cases", release, HealthChange, ChangeReport),
     _post("/v1/health/pools/{pool}/mode", "Let health act on a pool, or only observe", set_mode, ModeChange,
