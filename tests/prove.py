@@ -21,6 +21,10 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
         {"TRAINMASTER_MAINTENANCE_SEEDS": "1000"},
         ["tests/sim/test_maintenance_seeds.py", "tests/sim/test_broken_planner.py"],
     ),
+    "health_seeds": (
+        {"TRAINMASTER_HEALTH_SEEDS": "200"},
+        ["tests/sim/test_health_seeds.py", "tests/sim/test_broken_health.py"],
+    ),
     "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults"]),
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
