@@ -23,7 +23,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def the_breaker_is_not_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(breaker, "refusal", lambda step, pool: None)
+    patch.setattr(breaker, "refusal", lambda step, pool, host=None: None)
     patch.setattr(breaker, "take", lambda step, pool, host: None)
 
 

@@ -52,8 +52,14 @@ class Arena:
     """Two halves in the file `fd`, which is made as large as needed. One process writes to it at a time."""
 
     def __init__(self, fd: int, table_bytes: int, payload_bytes: int) -> None:
-        """Raises `OSError` if there is not enough memory. What lies there already stays if it has the same measures."""
-        self._table_bytes, self._payload_bytes = _pages(table_bytes), _pages(payload_bytes)
+        """Raises `OSError` if there is not enough memory. What lies there already stays if it has room for this and not
+        much more: how a state is laid out depends on where its tensors lie, so the next process needs a little more or
+        less than the one before."""
+        known = _measures(fd)
+        if known is not None and _fits(known[0], table_bytes) and _fits(known[1], payload_bytes):
+            self._table_bytes, self._payload_bytes = known
+        else:
+            self._table_bytes, self._payload_bytes = _pages(table_bytes), _pages(payload_bytes + payload_bytes // 64)
         size = _HEADER_BYTES + 2 * (self._table_bytes + self._payload_bytes)
         fresh = os.fstat(fd).st_size != size
         if fresh:
@@ -122,13 +128,23 @@ class Half:
 
 def newest_in(fd: int) -> Snapshot | None:
     """The newest whole snapshot in memory that another process wrote; None if there is none."""
+    known = _measures(fd)
+    return Arena(fd, *known).newest() if known is not None else None
+
+
+def _measures(fd: int) -> tuple[int, int] | None:
+    """Bytes of a table and of a payload of the arena that lies in a file; None if there is none."""
     size = os.fstat(fd).st_size
     if size < _HEADER_BYTES:
         return None
     magic, table_bytes, payload_bytes = _HEAD.unpack(os.pread(fd, _HEAD.size, 0))
     if magic != _MAGIC or size != _HEADER_BYTES + 2 * (table_bytes + payload_bytes):
         return None
-    return Arena(fd, table_bytes, payload_bytes).newest()
+    return table_bytes, payload_bytes
+
+
+def _fits(has: int, needed: int) -> bool:
+    return needed <= has <= needed + needed // 8 + (1 << 20)
 
 
 def make(name: str) -> int:
