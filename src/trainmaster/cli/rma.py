@@ -149,7 +149,7 @@ _FIELDS: Final = [
 @changes
 @shows
 def open_(name: str, unit: str, change: Change, output: Output) -> None:
-    """Send a part back. The host is held until it is closed."""
+    """Send a part back. The host is held until that is closed, or the host is released."""
     body = RmaRequest(host=HostId(name), unit=unit, reason=change.reason, dry_run=change.dry_run)
     _send("/v1/rmas", body, f"send back {unit} of {name}", change, output)
 
