@@ -3,7 +3,7 @@
 What a rank copies is what it would write in a save (replicas deduplicated and balanced), planned once, in a collective;
 after that each rank copies on its own, without a word to the others: a list of addresses and sizes, and a `memmove` for
 each, into touched memory (`storage/arena.py`). So it costs what copying costs. What stands around the tensors in a
-file does not change and is written once into each half.
+file does not change and is written once into each part.
 
 Parameters and optimizer state do not change during forward and backward. So a snapshot may be `start`ed after a step
 and copied by a thread while the next one computes; `wait` has to be called before the optimizer writes again (`guard`
@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from trainmaster.core.base.value import encode
 from trainmaster.core.checkpoint.index import Stored
 from trainmaster.core.checkpoint.position import Position
-from trainmaster.storage.arena import Arena, Half, Snapshot, Table
+from trainmaster.storage.arena import Arena, Part, Snapshot, Table
 from trainmaster.storage.pieces import Memory, Pieces, address_of, size_of
 from trainmaster.training.agreement import broadcast, gather
 from trainmaster.training.distcp.planner import BalancedPlanner
@@ -111,11 +111,11 @@ class Snapshotter:
 
     def start(self, position: Position) -> None:
         """Begins a snapshot. The state must not change before `wait` has returned."""
-        half, items, values = self._begin()
+        part, items, values = self._begin()
 
         def work() -> None:
             try:
-                self._copy(half, items, values, position)
+                self._copy(part, items, values, position)
             except BaseException as error:  # noqa: BLE001  (raised by `wait`, in the thread that can act on it)
                 self._failure = error
 
@@ -142,7 +142,7 @@ class Snapshotter:
 
         optimizer.register_step_pre_hook(before)
 
-    def _begin(self) -> tuple[Half, list[Stored], list[bytes | Memory]]:
+    def _begin(self) -> tuple[Part, list[Stored], list[bytes | Memory]]:
         assert self._copying is None, "wait for the last snapshot first"
         if self._addresses() != self._known_addresses:
             raise TrainingError("a tensor of the state was exchanged for another one; make a new Snapshotter")
@@ -150,7 +150,10 @@ class Snapshotter:
             if name in self._planner.state_dict:
                 self._planner.state_dict[name] = value
         items, parts = laid_out(self._name, self._value_items, self._written_out, self._frame.size_bytes)
-        return self._arena.begin(), items, parts
+        part = self._arena.begin()
+        if part is None:
+            raise TrainingError("no part of the arena is free")
+        return part, items, parts
 
     def _written_out(self, item: WriteItem) -> io.BytesIO:
         """A value as bytes, made anew only if it is another one."""
@@ -160,17 +163,17 @@ class Snapshotter:
             self._written[name] = (value, self._planner.resolve_data(item))
         return self._written[name][1]
 
-    def _copy(self, half: Half, items: list[Stored], values: list[bytes | Memory], position: Position) -> None:
+    def _copy(self, part: Part, items: list[Stored], values: list[bytes | Memory], position: Position) -> None:
         start = self._frame.size_bytes
         tail = Pieces(values)
-        if half.number not in self._framed:
-            self._frame.copy(0, half.payload[:start])
-            self._framed.add(half.number)
-        target = address_of(half.payload)
+        if part.number not in self._framed:
+            self._frame.copy(0, part.payload[:start])
+            self._framed.add(part.number)
+        target = address_of(part.payload)
         for offset, source, size_bytes in self._moves:
             ctypes.memmove(target + offset, source, size_bytes)
-        tail.copy(0, half.payload[start : start + tail.size_bytes])
-        half.commit(self._table(position, [*self._items, *items]), start + tail.size_bytes)
+        tail.copy(0, part.payload[start : start + tail.size_bytes])
+        part.commit(self._table(position, [*self._items, *items]), start + tail.size_bytes)
 
     def _table(self, position: Position, items: list[Stored]) -> Table:
         return Table(

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict  # noqa: E402
 
 from trainmaster.core.checkpoint.position import Position  # noqa: E402
 from trainmaster.storage import arena as arenas  # noqa: E402
-from trainmaster.storage.arena import Arena, Snapshot  # noqa: E402
+from trainmaster.storage.arena import Snapshot  # noqa: E402
 from trainmaster.storage.contents import Unsound  # noqa: E402
 from trainmaster.storage.memory_store import index_over  # noqa: E402
 from trainmaster.training.distcp import CarefulPlanner  # noqa: E402
@@ -135,8 +135,9 @@ def test_death_in_a_copy_leaves_the_last_one_whole(fd: int) -> None:
     if child == 0:
         snapshotter.take(at(1))
         snapshotter.take(at(2))
-        half = snapshotter._arena.begin()
-        half.payload[:1000] = bytes(1000)
+        part = snapshotter._arena.begin()
+        assert part is not None
+        part.payload[:1000] = bytes(1000)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     other = Trained()
@@ -171,8 +172,8 @@ def test_a_flipped_bit_in_a_table_makes_the_older_one_the_newest(fd: int) -> Non
         snapshotter.take(at(step))
     newest = snapshotter.newest()
     assert newest is not None
-    half = 0 if snapshotter._arena._slot(0)[0] == newest.sequence else 1
-    snapshotter._arena._areas(half)[0][5] ^= 1
+    part = [snapshotter._arena._sequence(each) for each in range(3)].index(newest.sequence)
+    snapshotter._arena._areas(part)[0][5] ^= 1
     left = snapshotter.newest()
     assert left is not None
     assert left.table.position == at(1)
@@ -194,10 +195,3 @@ def test_snapshots_that_do_not_fit_together_are_refused(fd: int) -> None:
     half = Snapshot(1, first.table.but(world=2), first.payload)
     with pytest.raises(Unsound, match="snapshot of rank 1 is missing"):
         index_over([half])
-
-
-def test_memory_of_other_measures_is_made_anew(fd: int) -> None:
-    Arena(fd, 10, 10)
-    assert os.fstat(fd).st_size == 4096 * 5
-    Arena(fd, 10, 5000)
-    assert os.fstat(fd).st_size == 4096 * 7

@@ -25,3 +25,13 @@ JOB_DIR: Final = "TRAINMASTER_JOB_DIR"
 CHECKPOINT_DIR: Final = "TRAINMASTER_CHECKPOINT_DIR"
 CHECKPOINT_EVERY_STEPS: Final = "TRAINMASTER_CHECKPOINT_EVERY_STEPS"
 CHECKPOINT_KEEP: Final = "TRAINMASTER_CHECKPOINT_KEEP"
+ARENA: Final = "TRAINMASTER_ARENA"
+"""Path of the arena of this rank, which holds its snapshots (`storage/arena.py`), in the directory of all arenas and
+replicas of the attempt on this host; absent outside of Trainmaster. The rank makes the file."""
+VAULT: Final = "TRAINMASTER_VAULT"
+"""Path of the socket of this host's vault, which replicates and stores snapshots (`vault_talk.py`); absent where there
+is none."""
+SNAPSHOT_EVERY_STEPS: Final = "TRAINMASTER_SNAPSHOT_EVERY_STEPS"
+"""0: no snapshots."""
+REPLICATE_EVERY_STEPS: Final = "TRAINMASTER_REPLICATE_EVERY_STEPS"
+"""0: none is copied to a peer. A snapshot is replicated if so many steps have passed since the last that was."""

@@ -95,7 +95,7 @@ class HostAttempt:
         job_dir = self.paths.job_dir(self.prepared.job)
         workdir = Path(self.prepared.workdir or job_dir)
         try:
-            for directory in (self.paths.attempt(self.id), job_dir):
+            for directory in (self.paths.memory(self.id), job_dir):
                 directory.mkdir(parents=True, exist_ok=True)
             write_whole(self.paths.prepared(self.id), encode(self.prepared))
             self.paths.socket(self.id).unlink(missing_ok=True)

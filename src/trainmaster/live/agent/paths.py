@@ -10,6 +10,7 @@ Sockets lie in the memory directory also because its path is short: a socket's p
 
 from pathlib import Path
 
+from trainmaster.core.agent.vault_talk import ARENA_PREFIX, SOCKET_NAME
 from trainmaster.core.base.ids import AttemptId, EffectId, JobId, OperationId
 from trainmaster.core.base.value import Value
 
@@ -61,6 +62,16 @@ class HostPaths(Value):
 
     def socket(self, attempt: AttemptId) -> Path:
         return self.attempt(attempt) / "keeper.sock"
+
+    def memory(self, attempt: AttemptId) -> Path:
+        """Snapshots and what belongs to them; see `core/agent/vault_talk.py`."""
+        return self.attempt(attempt) / "memory"
+
+    def arena(self, attempt: AttemptId, rank: int) -> Path:
+        return self.memory(attempt) / f"{ARENA_PREFIX}{rank}"
+
+    def vault_socket(self, attempt: AttemptId) -> Path:
+        return self.memory(attempt) / SOCKET_NAME
 
     def epoch(self, attempt: AttemptId, epoch: int) -> Path:
         return self.attempt(attempt) / f"epoch-{epoch}"
