@@ -25,7 +25,8 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
         {"TRAINMASTER_HEALTH_SEEDS": "200"},
         ["tests/sim/test_health_seeds.py", "tests/sim/test_broken_health.py"],
     ),
-    "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults"]),
+    "every_step": ({"TRAINMASTER_STEP_STRIDE": "1"}, ["tests/faults/test_every_step.py"]),
+    "random_kills": ({"TRAINMASTER_RANDOM_KILLS": "50"}, ["tests/faults/test_random_kills.py"]),
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
     "twin_rollouts": ({"TRAINMASTER_TWIN_ROLLOUTS": "200"}, ["tests/twin/test_rollouts.py"]),
@@ -42,7 +43,7 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     ),
 }
 
-ALONE = frozenset({"server_kills", "training", "group_check", "deep_check"})
+ALONE = frozenset({"server_kills", "random_kills", "training", "group_check", "deep_check"})
 """Proofs with real processes, which have the machine for themselves."""
 
 

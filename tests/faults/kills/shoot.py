@@ -1,0 +1,205 @@
+"""Fires shots at a running job, one after the other, and sees it recover from each.
+
+A shot waits for its victims to exist (a rank that is about to be launched, a spare that boots), lets some steps pass,
+waits for its moment, and kills. The job has `RECOVER_S` to finish a step after it. What is measured is the time from
+the kill to the end of that step.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL
+
+from tests.faults.kills.aim import Eye, Seat, Steps, until
+from tests.faults.kills.draw import ENDS_EPOCH, Kind, Moment, Shot, Victim
+from tests.integration.house import House
+from trainmaster.core.base.value import Value
+from trainmaster.live.adapters import local
+from trainmaster.live.agent.processes import send
+from trainmaster.ports.errors import UserError
+
+RECOVER_S = 60.0
+"""From a kill to the next finished step, on a machine that has much else to do. A host that nobody can replace has to
+boot, to be verified and to import the framework first."""
+AIM_S = 30.0
+OPENINGS = 3
+"""A moment of a re-forming that passed unseen is brought about again, so many times in all."""
+STEPS_LOOK = 20
+"""One look of so many asks for steps as well, which takes longer."""
+BUSY_S, IDLE_S = 0.02, 0.5
+"""What a step takes at least: while something is aimed at, and while hosts come back."""
+
+
+class Hit(Value):
+    """What a shot did."""
+
+    shot: Shot
+    step: int
+    """The newest finished step at the kill."""
+    epoch: int
+    aimed: bool
+    """The moment was still there just after the kill."""
+    back_s: float
+    """From the kill to the end of the next step."""
+    next_epoch: int
+
+
+class Range:
+    """A job to shoot at. `pace`: the file that sets its pace."""
+
+    def __init__(self, house: House, name: str, eye: Eye, steps: Steps, pace: Path, say: Callable[[str], None]) -> None:
+        self.house, self.name, self.eye, self.steps, self.pace, self.say = house, name, eye, steps, pace, say
+        self.hits: list[Hit] = []
+
+    def fire(self, shot: Shot, of: int) -> Hit:
+        """Raises `AssertionError` if the job does not recover."""
+        self.set_pace(BUSY_S)
+        before = self.steps.newest()
+        until(f"{shot.after_steps} more steps", lambda: self.steps.newest() >= before + shot.after_steps, RECOVER_S)
+        for victim in shot.victims:
+            until(f"{victim.words()} exists", lambda victim=victim: self._exists(victim), RECOVER_S, 0.02)
+        triggers = [self._trigger(victim) for victim in shot.victims] if shot.opener is None else None
+        self._aim(shot)
+        step, epoch = self.steps.newest(), self.eye.epoch()
+        killed_s = _pull(triggers or [self._trigger(victim) for victim in shot.victims])
+        aimed = shot.moment is Moment.ANY or self.eye.is_at(shot.moment, epoch if shot.moment is Moment.STOPPED else 0)
+        least = epoch + 1 if any(victim.kind in ENDS_EPOCH for victim in shot.victims) else epoch
+        until(f"a step after {shot.words()}", lambda: self.steps.after(killed_s, least), RECOVER_S, 0.005)
+        found = self.steps.after(killed_s, least)
+        assert found is not None
+        hit = Hit(
+            shot=shot, step=step, epoch=epoch, aimed=aimed, back_s=found[1].time_s - killed_s, next_epoch=found[0]
+        )
+        self.hits.append(hit)
+        self.say(
+            f"kill {shot.number} of {of}: {shot.words()}: step {step}, epoch {epoch}; a step after {hit.back_s:.2f} s"
+            f"{'' if aimed else ' (the moment had passed)'}"
+        )
+        if shot.rested:
+            self.rest()
+        return hit
+
+    def rest(self) -> None:
+        """Waits until everything is whole again: every host, every spare, the job."""
+        self.set_pace(IDLE_S)
+        until("the server answers and all is whole", self._is_whole, RECOVER_S, 0.1)
+
+    def _is_whole(self) -> bool:
+        job = self.house.detail(self.name).job
+        hosts = self.house.hosts().values()
+        idle = all(self.eye.is_idle(host) for host in self.eye.plan.hosts)
+        whole = job.attempt_state == "running" and len(job.spares) == len(self.eye.plan.hosts) - len(job.hosts)
+        return whole and all(host.connected for host in hosts) and len(self.eye.spares()) == len(job.spares) and idle
+
+    def set_pace(self, seconds: float) -> None:
+        whole = self.pace.with_suffix(".next")
+        whole.write_text(str(seconds))
+        whole.rename(self.pace)
+
+    # --- aiming
+
+    def _aim(self, shot: Shot) -> None:
+        if shot.moment is Moment.ANY:
+            self._part_of_step(shot.part_of_step)
+        elif shot.opener is None:
+            until(f"it is {shot.moment.value}", lambda: self.eye.is_at(shot.moment, 0), AIM_S)
+        else:
+            for _ in range(OPENINGS):
+                if self._open(shot.moment, shot.opener):
+                    return
+
+    def _open(self, moment: Moment, rank: int) -> bool:
+        """Kills a rank and waits for a moment of the re-forming that follows. False: it passed before it was seen."""
+        opener = self._worker(rank)
+        assert opener.process is not None
+        broken = opener.epoch
+        killed_s = time.time()
+        send(opener.process, SIGKILL)
+        seen: list[bool] = []
+
+        def look() -> bool:
+            seen.append(self.eye.is_at(moment, broken))
+            return seen[-1] or (len(seen) % STEPS_LOOK == 0 and bool(self.steps.after(killed_s, broken + 1)))
+
+        until(f"it is {moment.value}, or over", look, RECOVER_S)
+        return seen[-1]
+
+    def _part_of_step(self, part: float) -> None:
+        """Anywhere in a step: right after one ended, the time that a part of one takes."""
+        newest = self.steps.newest()
+        until("a step ends", lambda: self.steps.newest() > newest, RECOVER_S)
+        end = time.monotonic() + part * BUSY_S
+        until("a part of a step", lambda: time.monotonic() >= end, 1.0)
+
+    # --- victims
+
+    def _exists(self, victim: Victim) -> bool:
+        match victim.kind:
+            case Kind.SERVER:
+                return local.process_of(self.house.state, "server") is not None
+            case Kind.SPARE:
+                return len(self.eye.spares()) > victim.place
+            case Kind.AGENT:
+                seat = self.eye.seat(victim.place)
+                return seat is not None and local.process_of(self.house.state, local.agent_of(seat.host)) is not None
+            case _:
+                seat = self.eye.seat(victim.place)
+                return seat is not None and self.eye.keeper(seat.host) is not None
+
+    def _worker(self, rank: int) -> Seat:
+        """A rank that runs, as soon as there is one."""
+        until(f"rank {rank} runs", lambda: (seat := self.eye.seat(rank)) is not None and seat.runs(), AIM_S)
+        seat = self.eye.seat(rank)
+        assert seat is not None
+        return seat
+
+    def _trigger(self, victim: Victim) -> Callable[[], object]:
+        """What kills a victim; it has been looked up before, so that pulling it takes no time."""
+        state = self.house.state
+        if victim.kind is Kind.SERVER:
+            return lambda: _unless_gone(lambda: local.kill_server(state))
+        if victim.kind is Kind.SPARE:
+            spares = self.eye.spares()
+            host = spares[victim.place % len(spares)] if spares else None
+            assert host is not None, "no spare is there any more"
+            return lambda: local.kill_host(state, host)
+        if victim.kind is Kind.WORKER:
+            process = self._worker(victim.place).process
+            assert process is not None
+            return lambda: send(process, SIGKILL)
+        seat = self.eye.seat(victim.place)
+        assert seat is not None, victim
+        if victim.kind is Kind.HOST:
+            return lambda: local.kill_host(state, seat.host)
+        if victim.kind is Kind.AGENT:
+            return lambda: _unless_gone(lambda: local.kill_agent(state, seat.host))
+        keeper = self.eye.keeper(seat.host)
+        assert keeper is not None, victim
+        return lambda: send(keeper, SIGKILL)
+
+
+def _unless_gone(kill: Callable[[], None]) -> None:
+    """Who died by itself in this moment need not be killed."""
+    try:
+        kill()
+    except UserError as error:
+        print(f"not killed: {error}")
+
+
+def _pull(triggers: list[Callable[[], object]]) -> float:
+    """Pulls all of them at once; when, in seconds since 1970."""
+    together = threading.Barrier(len(triggers))
+
+    def pull(trigger: Callable[[], object]) -> None:
+        together.wait()
+        trigger()
+
+    threads = [threading.Thread(target=pull, args=(trigger,)) for trigger in triggers[1:]]
+    for thread in threads:
+        thread.start()
+    killed_s = time.time()
+    pull(triggers[0])
+    for thread in threads:
+        thread.join()
+    return killed_s
