@@ -23,7 +23,7 @@ import errno
 import mmap
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -147,17 +147,24 @@ class Arena:
 
     # --- the rank's side ---
 
-    def begin(self) -> "Part | None":
+    def is_free(self, keep: Collection[int] = ()) -> bool:
+        """Whether there is a part to write to."""
+        return self._free(keep) is not None
+
+    def begin(self, keep: Collection[int] = ()) -> "Part | None":
         """The part to write to next, which from now on holds nothing until it is committed; None if each part is needed
-        (the newest, the newest at a peer, one that is on its way to storage)."""
-        whole = [self._whole_sequence(part) for part in range(self.parts)]
-        kept = {max(whole), self.word("busy_sequence"), self.word("replicated_sequence")} - {0}
-        free = [part for part in range(self.parts) if whole[part] not in kept]
-        if not free:
+        (the newest, the newest at a peer, one that is on its way to storage, those with the numbers `keep`)."""
+        part = self._free(keep)
+        if part is None:
             return None
-        part = min(free, key=lambda each: whole[each])
         self._put_sequence(part, 0)
         return Part(self, part, 1 + max(self._sequence(each) for each in range(self.parts)))
+
+    def _free(self, keep: Collection[int]) -> int | None:
+        whole = [self._whole_sequence(part) for part in range(self.parts)]
+        kept = {max(whole), self.word("busy_sequence"), self.word("replicated_sequence"), *keep} - {0}
+        free = [part for part in range(self.parts) if whole[part] not in kept]
+        return min(free, key=lambda part: whole[part], default=None)
 
     def forget_after(self, step: int) -> None:
         """Drops snapshots of later steps: the job went on from this one, so they are of a past that did not happen."""

@@ -1,7 +1,9 @@
 """Snapshots: what they hold is the state of one moment, whole, whoever dies and whatever is written meanwhile."""
 
+import errno
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from trainmaster.storage.memory_store import index_over  # noqa: E402
 from trainmaster.training.distcp import CarefulPlanner  # noqa: E402
 from trainmaster.training.distcp.reader import MemoryReader  # noqa: E402
 from trainmaster.training.errors import TrainingError  # noqa: E402
-from trainmaster.training.snapshot import Snapshotter  # noqa: E402
+from trainmaster.training.snapshot import Changed, Snapshotter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -158,6 +160,85 @@ def test_an_exchanged_tensor_is_noticed(fd: int) -> None:
     trained.model[0].weight.data = torch.zeros(700, 700)
     with pytest.raises(TrainingError, match="exchanged"):
         snapshotter.take(at(1))
+
+
+def test_a_state_that_changes_during_the_copy_is_refused(fd: int) -> None:
+    """1. Nobody guards the optimizer, which writes while a copy is under way. 2. The copy is not taken for a snapshot,
+    and the one before it is the newest. 3. So for a write by hand, and for one to a moment."""
+    trained = Trained()
+    snapshotter = Snapshotter.of(fd, trained.model, trained.optimizer)
+    snapshotter.take(at(1))
+    moment = trained.optimizer.state[trained.model[0].weight]["exp_avg"]
+
+    def by_hand() -> None:
+        with torch.no_grad():
+            trained.model[0].weight.mul_(2)
+
+    for step, write in enumerate((trained.optimizer.step, by_hand, lambda: moment.add_(1)), 2):
+        part, items, values = snapshotter._begin(())
+        write()
+        with pytest.raises(Changed):
+            snapshotter._finish(part, items, values, at(step))
+        newest = snapshotter.newest()
+        assert newest is not None
+        assert newest.table.position == at(1)
+
+
+def test_buffers_may_change_in_the_forward_pass(fd: int) -> None:
+    """1. A model whose forward pass changes its buffers. 2. The copy is that of the step, though it ran beside one."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(500, 500), torch.nn.BatchNorm1d(500))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 500)).sum().backward()
+    optimizer.step()
+    snapshotter = Snapshotter.of(fd, model, optimizer)
+    snapshotter.guard(optimizer)
+    mean = model[1].running_mean.clone()
+    snapshotter.start(at(1))
+    model(torch.randn(9, 500)).sum().backward()
+    optimizer.step()
+    newest = snapshotter.newest()
+    assert newest is not None
+    assert not torch.equal(model[1].running_mean, mean)
+    target = {"model": {"1.running_mean": torch.zeros(500)}}
+    dcp.load(target, storage_reader=MemoryReader([newest]), planner=CarefulPlanner())
+    assert torch.equal(target["model"]["1.running_mean"], mean)
+
+
+def test_the_guard_can_be_taken_away(fd: int) -> None:
+    trained = Trained()
+    snapshotter = Snapshotter.of(fd, trained.model, trained.optimizer)
+    snapshotter.guard(trained.optimizer)()
+    assert not trained.optimizer._optimizer_step_pre_hooks
+
+
+def test_a_hundred_snapshots_take_no_more_memory_than_ten(fd: int) -> None:
+    trained = Trained()
+    snapshotter = Snapshotter.of(fd, trained.model, trained.optimizer)
+    snapshotter.guard(trained.optimizer)
+    resident = []
+    for step in range(1, 111):
+        snapshotter.start(at(step))
+        trained.learn()
+        trained.optimizer.step()
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+    assert resident[-1] - resident[9] < snapshotter.size_bytes / 2
+
+
+def test_memory_that_is_not_there_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(needed_bytes: int) -> None:
+        raise OSError(errno.ENOMEM, f"{needed_bytes}")
+
+    monkeypatch.setattr(arenas, "refuse_full", full)
+    trained = Trained()
+    with pytest.raises(OSError, match=r"\[Errno 12\]"):
+        Snapshotter.of(tmp_path / "arena-0", trained.model, trained.optimizer)
+    assert not list(tmp_path.iterdir())
+    deferred = Snapshotter.of(tmp_path / "arena-0", trained.model, trained.optimizer, deferred=True)
+    with pytest.raises(TrainingError, match="not there yet"):
+        deferred.take(at(1))
 
 
 def test_a_state_with_gaps_is_refused(fd: int) -> None:
