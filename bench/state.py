@@ -1,6 +1,5 @@
 """A state like that of a model: float32 tensors of eight mebibytes. Its size is TRAINMASTER_BENCH_STATE_MIB (1024)."""
 
-import mmap
 import os
 import shutil
 import statistics
@@ -19,14 +18,6 @@ _TENSOR_BYTES = 8 << 20
 def state() -> dict[str, torch.Tensor]:
     torch.set_num_threads(1)
     return {f"layer.{place}": torch.randn(_TENSOR_BYTES // 4) for place in range(STATE_BYTES // _TENSOR_BYTES)}
-
-
-def buffers(count: int) -> list[memoryview]:
-    """Aligned and touched."""
-    made = [memoryview(mmap.mmap(-1, _TENSOR_BYTES)) for _ in range(count)]
-    for buffer in made:
-        buffer[:] = os.urandom(1 << 20) * (_TENSOR_BYTES >> 20)
-    return made
 
 
 def in_turns(sides: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:

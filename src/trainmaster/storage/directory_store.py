@@ -6,8 +6,9 @@ overlay file systems) the same bytes go through the cache. Space is asked for be
 or a quota says so at once and not after minutes. Durable means: file synced, then its directory (`directory.publish`
 does that, once for all files of a group).
 
-Reading goes through the cache, in order, straight into the memory of the caller: read-ahead keeps the disk busy, and
-the ranks of a host share what was read. Measured against direct reads into a buffer and a copy: 1.7 times faster.
+Reading goes past the cache as well: pages that nobody reads again cost as much as the disk, and several times as much
+where the memory of a virtual machine is not backed yet. What lies in the memory of the caller as it does in the file,
+page for page, is read into it; edges and the rest go by way of a buffer. What the cache holds already comes from there.
 """
 
 import ctypes
@@ -17,11 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from trainmaster.storage.buffers import BUFFER_BYTES, POOL
 from trainmaster.storage.directory import write_synced
-from trainmaster.storage.pieces import PAGE_BYTES
+from trainmaster.storage.pieces import PAGE_BYTES, SMALL_BYTES, address_of, phase
 
 _PARTS_MAX: Final = 1000
 _NO_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+_CACHESTAT: Final = 451  # the number of the system call, the same on x86-64 and on ARM
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -62,7 +65,7 @@ class FileSink:
         try:
             if size_bytes:
                 _reserve(self._file, size_bytes)
-            self._direct = _open_direct(path)
+            self._direct = _open_direct(path, os.O_WRONLY)
         except OSError:
             os.close(self._file)
             raise
@@ -104,19 +107,94 @@ class FileSource:
         self._path = path
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size_bytes = os.fstat(self._file).st_size
-        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        large = self.size_bytes >= SMALL_BYTES and not _mostly_cached(self._file, self.size_bytes)
+        self._direct = _open_direct(path, os.O_RDONLY) if large else None
 
     def read_into(self, parts: Sequence[memoryview], offset: int) -> None:
-        _move(os.preadv, self._file, parts, offset, EOFError(f"{self._path.name} ends at byte {self.size_bytes}"))
+        size = sum(map(len, parts))
+        if offset + size > self.size_bytes:
+            raise self._ended()
+        if self._direct is None or size < SMALL_BYTES or not self._read_direct(self._direct, parts, offset, size):
+            _move(os.preadv, self._file, parts, offset, self._ended())
+
+    def _read_direct(self, file: int, parts: Sequence[memoryview], offset: int, size: int) -> bool:
+        """Whether it was read. If not, nothing is known of the parts."""
+        start = offset - offset % PAGE_BYTES
+        if offset + size - start > BUFFER_BYTES:
+            return False
+        with POOL.borrow() as buffer:
+            vectors, copies = _scattered(parts, offset, buffer)
+            try:
+                count = os.preadv(file, vectors, start)
+            except OSError as error:
+                if error.errno not in _NO_DIRECT:
+                    raise
+                return False  # a file system that opens files for direct reads and then refuses them
+            if start + count < offset + size:
+                return False
+            for at, into in copies:
+                _copy(buffer[at : at + len(into)], into)
+        return True
+
+    def _ended(self) -> EOFError:
+        return EOFError(f"{self._path.name} ends at byte {self.size_bytes}")
 
     def close(self) -> None:
-        os.close(self._file)
+        for file in (self._file, self._direct):
+            if file is not None:
+                os.close(file)
+        self._direct = None
 
 
-def _open_direct(path: Path) -> int | None:
+def _scattered(
+    parts: Sequence[memoryview], offset: int, buffer: memoryview
+) -> tuple[list[memoryview], list[tuple[int, memoryview]]]:
+    """Whole pages to read from the page on in which `offset` lies, and what to copy out of `buffer` then: places in it,
+    and where that belongs."""
+    start = done = offset - offset % PAGE_BYTES
+    vectors: list[memoryview] = []
+    copies: list[tuple[int, memoryview]] = []
+    at = offset
+    for part in parts:
+        end = at + len(part)
+        first, last = -(-at // PAGE_BYTES) * PAGE_BYTES, end // PAGE_BYTES * PAGE_BYTES
+        if last - first >= SMALL_BYTES and phase(at, address_of(part)) == 0:
+            vectors += [buffer[done - start : first - start], part[first - at : last - at]]
+            copies += [(at - start, part[: first - at]), (last - start, part[last - at :])]
+            done = last
+        else:
+            copies.append((at - start, part))
+        at = end
+    until = -(-at // PAGE_BYTES) * PAGE_BYTES
+    vectors.append(buffer[done - start : until - start])
+    return [vector for vector in vectors if len(vector)], [copy for copy in copies if len(copy[1])]
+
+
+def _copy(source: memoryview, into: memoryview) -> None:
+    if len(into) < SMALL_BYTES:
+        into[:] = source
+    else:
+        ctypes.memmove(address_of(into), address_of(source), len(into))  # without the interpreter's lock
+
+
+class _Cached(ctypes.Structure):
+    """What `cachestat` tells, in pages."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("held", "dirty", "writeback", "evicted", "recently_evicted")]
+
+
+def _mostly_cached(file: int, size_bytes: int) -> bool:
+    """Whether more than half of a file is in the page cache. A kernel that does not tell (before Linux 6.5): no."""
+    span, told = (ctypes.c_uint64 * 2)(0, size_bytes), _Cached()
+    if _libc.syscall(_CACHESTAT, file, ctypes.byref(span), ctypes.byref(told), 0) != 0:
+        return False
+    return int(told.held) * PAGE_BYTES > size_bytes // 2
+
+
+def _open_direct(path: Path, access: int) -> int | None:
     """The file once more, past the page cache; None if its file system cannot do that."""
     try:
-        return os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+        return os.open(path, access | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _NO_DIRECT:
             return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
-_SMALL_BYTES: Final = 1 << 16
+SMALL_BYTES: Final = 1 << 16
 PAGE_BYTES: Final = 4096
 
 
@@ -59,7 +59,7 @@ class Pieces:
             count = min(size_of(piece) - skip, len(into) - filled)
             if isinstance(piece, bytes):
                 into[filled : filled + count] = piece[skip : skip + count]
-            elif count < _SMALL_BYTES:
+            elif count < SMALL_BYTES:
                 into[filled : filled + count] = piece.view()[skip : skip + count]
             else:
                 ctypes.memmove(target + filled, piece.address + skip, count)
@@ -75,7 +75,7 @@ class Pieces:
         for start, piece in self._large(offset, end):
             first = -(-max(start, offset) // PAGE_BYTES) * PAGE_BYTES
             last = min(start + piece.size_bytes, end) // PAGE_BYTES * PAGE_BYTES
-            if last - first < _SMALL_BYTES:
+            if last - first < SMALL_BYTES:
                 continue
             vectors += [*self._copied(done, first, offset, buffer), piece.view()[first - start : last - start]]
             done = last
@@ -86,7 +86,7 @@ class Pieces:
         place = bisect.bisect_right(self._starts, offset) - 1
         while place < len(self._pieces) and self._starts[place] < end:
             start, piece = self._starts[place], self._pieces[place]
-            if isinstance(piece, Memory) and piece.size_bytes >= _SMALL_BYTES and phase(start, piece.address) == 0:
+            if isinstance(piece, Memory) and piece.size_bytes >= SMALL_BYTES and phase(start, piece.address) == 0:
                 yield start, piece
             place += 1
 

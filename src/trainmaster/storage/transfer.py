@@ -1,22 +1,28 @@
 """Blobs at the speed of the disk, with the sum of every block.
 
-Writing: some threads, each with a buffer of its own. A thread takes the next stretch of the file, sums it block by
-block, and hands it to the disk; while it waits there, another one sums. Only headers and edges are copied into the
-buffer: what is large goes to the disk from where it is. Nothing is read back: what was summed is what was handed over,
-and the disk's own errors are what the sums are for when they are read.
+Both ways some threads take the next stretch of a blob, 8 MiB each, and do all of it: whoever writes sums the blocks and
+then hands them to the disk; whoever reads fetches the blocks into the memory where they belong and then sums them.
+While one waits for the disk another one computes, outside of the interpreter's lock, on bytes that are still in the
+processor's cache. Three do on two cores: two requests at the disk and one core at the sums.
 
-Reading: one thread keeps the disk busy, in order, straight into the memory where the bytes belong; others sum the
-blocks behind it. What nobody wants of a block is read as well, into a buffer, since a block is verified whole or not at
-all. Bytes that do not verify have by then reached their place: the caller learns it before anybody uses them, and has
-to load something else over them. Rejected: to verify first and to read again, which is twice the reading.
+Writing: only headers and edges are copied into a buffer; what is large goes to the disk from where it is. Nothing is
+read back: what was summed is what was handed over, and the disk's own errors are what the sums are for when they are
+read.
+
+Reading: what nobody wants of a block is read as well, into a buffer, since a block is verified whole or not at all.
+Bytes that do not verify have by then reached their place: the caller learns it before anybody uses them, and has to
+load something else over them. Rejected: to verify first and to read again, which is twice the reading; one thread that
+reads and others that sum behind it, which took a third longer here (it waits for the sums wherever a block has a part
+that nobody wants, and hands over a thousand small tasks a gibibyte).
 """
 
 import bisect
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.index import BLOCK_BYTES
@@ -25,8 +31,9 @@ from trainmaster.storage.buffers import BUFFER_BYTES, POOL
 from trainmaster.storage.checksum import crc32, fold
 from trainmaster.storage.pieces import Pieces
 
-T = TypeVar("T")
 _RUN_BLOCKS: Final = BUFFER_BYTES // BLOCK_BYTES
+THREADS: Final = min(8, max(3, (os.cpu_count() or 1) // 4))
+"""How many a rank takes: more than the cores where there are two, few enough for eight ranks on a large host."""
 
 
 class Written(Value):
@@ -50,7 +57,7 @@ class Damage(Exception):
         return Damage, (self.name, self.blocks)
 
 
-def write(sink: Sink, pieces: Pieces, threads: int = 3) -> Written:
+def write(sink: Sink, pieces: Pieces, threads: int = THREADS) -> Written:
     """Writes a whole blob and closes it. Raises the `OSError` of the first thread that met one."""
     starts = itertools.count(0, BUFFER_BYTES)
     sums: dict[int, int] = {}
@@ -59,16 +66,13 @@ def write(sink: Sink, pieces: Pieces, threads: int = 3) -> Written:
     def work() -> None:
         with POOL.borrow() as buffer:
             while (start := next(starts)) < pieces.size_bytes and not stop.is_set():
-                vectors: list[memoryview] = []
-                for at in range(start, min(start + BUFFER_BYTES, pieces.size_bytes), BLOCK_BYTES):
-                    block = buffer[at - start : min(at + BLOCK_BYTES, pieces.size_bytes) - start]
-                    parts = pieces.vectors(at, block)
-                    sums[at // BLOCK_BYTES] = _sum(parts)
-                    vectors += parts
-                sink.write(vectors, start)
+                parts = pieces.vectors(start, buffer[: min(BUFFER_BYTES, pieces.size_bytes - start)])
+                for block, of_block in enumerate(_blocks(parts), start // BLOCK_BYTES):
+                    sums[block] = _sum(of_block)
+                sink.write(parts, start)
 
     try:
-        _side_by_side([_stopping(work, stop)] * max(1, min(threads, -(-pieces.size_bytes // BUFFER_BYTES))))
+        _side_by_side(work, stop, min(threads, -(-pieces.size_bytes // BUFFER_BYTES)))
     except BaseException:
         sink.abandon()
         raise
@@ -80,6 +84,22 @@ def write(sink: Sink, pieces: Pieces, threads: int = 3) -> Written:
         crc32=fold(zip(ordered, lengths, strict=True)),
         sums="".join(f"{each:08x}" for each in ordered),
     )
+
+
+def _blocks(parts: Sequence[memoryview]) -> Iterator[list[memoryview]]:
+    """The same bytes, block by block."""
+    block: list[memoryview] = []
+    room = BLOCK_BYTES
+    for part in parts:
+        at = 0
+        while at < len(part):
+            block.append(part[at : at + room])
+            at, room = at + len(block[-1]), room - len(block[-1])
+            if room == 0:
+                yield block
+                block, room = [], BLOCK_BYTES
+    if block:
+        yield block
 
 
 class Want:
@@ -96,28 +116,45 @@ class Want:
         return self.start + len(self.into)
 
 
-def read(source: Source, name: str, wants: Sequence[Want], sums: str | None, pool: ThreadPoolExecutor) -> None:
+def read(source: Source, name: str, wants: Sequence[Want], sums: str | None, threads: int = THREADS) -> None:
     """Reads what is wanted of a blob, verifying every block that it touches if sums are given.
 
-    `pool` sums blocks. Wants must not overlap. Raises `Damage` if a block differs, `OSError` or `EOFError` if the blob
-    cannot be read. When it returns or raises, no thread touches the memory any more.
+    Wants must not overlap. Raises `Damage` if blocks differ (all of them are read and named), `OSError` or `EOFError`
+    if the blob cannot be read. When it returns or raises, no thread touches the memory any more.
     """
     ordered = sorted((want for want in wants if len(want.into)), key=lambda want: want.start)
     assert all(one.end <= other.start for one, other in itertools.pairwise(ordered)), name
-    checks: list[Future[int | None]] = []
-    with POOL.borrow() as rest:
-        try:
-            for blocks in _runs(ordered):
+    _fetch(source, name, list(_runs(ordered)), ordered, sums, threads)
+
+
+def scan(source: Source, name: str, sums: str, threads: int = THREADS) -> None:
+    """Reads a whole blob and verifies every block. Raises as `read`."""
+    blocks = -(-source.size_bytes // BLOCK_BYTES)
+    runs = [range(first, min(blocks, first + _RUN_BLOCKS)) for first in range(0, blocks, _RUN_BLOCKS)]
+    _fetch(source, name, runs, [], sums, threads)
+
+
+def _fetch(
+    source: Source, name: str, runs: Sequence[range], ordered: Sequence[Want], sums: str | None, threads: int
+) -> None:
+    numbers = itertools.count()
+    damaged: list[int] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        with POOL.borrow() as rest:
+            while (number := next(numbers)) < len(runs) and not stop.is_set():
+                blocks = runs[number]
                 parts = list(_parts(blocks, ordered, source.size_bytes, rest))
                 source.read_into([part for block in parts for part in block], blocks.start * BLOCK_BYTES)
                 if sums is not None:
-                    checks += [
-                        pool.submit(_check, block, part, sums) for block, part in zip(blocks, parts, strict=True)
-                    ]
-                    if any(_is_rest(part, rest) for block in parts for part in block):
-                        _results(checks)  # the next run uses the same memory for what nobody wants
-        finally:
-            damaged = [number for number in _results(checks) if number is not None]
+                    damaged.extend(
+                        block
+                        for block, part in zip(blocks, parts, strict=True)
+                        if f"{_sum(part):08x}" != sums[8 * block : 8 * block + 8]
+                    )
+
+    _side_by_side(work, stop, min(threads, len(runs)))
     if damaged:
         raise Damage(name, sorted(damaged))
 
@@ -137,9 +174,10 @@ def _runs(ordered: Sequence[Want]) -> Iterator[range]:
 
 
 def _parts(blocks: range, ordered: Sequence[Want], size_bytes: int, rest: memoryview) -> Iterator[list[memoryview]]:
-    """For each block the memory that it is read into: of those who want it, and `rest` for the rest of it."""
-    place = bisect.bisect_right(ordered, blocks.start * BLOCK_BYTES, key=lambda want: want.end)
-    spare = 0
+    """For each block the memory that it is read into: of those who want it, and `rest` for the rest of it, where it
+    lies in its page as it does in the blob."""
+    first = blocks.start * BLOCK_BYTES
+    place = bisect.bisect_right(ordered, first, key=lambda want: want.end)
     for block in blocks:
         at, end = block * BLOCK_BYTES, min((block + 1) * BLOCK_BYTES, size_bytes)
         parts: list[memoryview] = []
@@ -152,19 +190,9 @@ def _parts(blocks: range, ordered: Sequence[Want], size_bytes: int, rest: memory
                 parts.append(want.into[at - want.start : stop - want.start])
             else:
                 stop = min(end, want.start) if want is not None else end
-                parts.append(rest[spare : spare + stop - at])
-                spare += stop - at
+                parts.append(rest[at - first : stop - first])
             at = stop
         yield parts
-
-
-def _is_rest(part: memoryview, rest: memoryview) -> bool:
-    return part.obj is rest.obj
-
-
-def _check(block: int, parts: Sequence[memoryview], sums: str) -> int | None:
-    """The number of a block if it is not what it was."""
-    return None if f"{_sum(parts):08x}" == sums[8 * block : 8 * block + 8] else block
 
 
 def _sum(parts: Sequence[memoryview]) -> int:
@@ -174,13 +202,9 @@ def _sum(parts: Sequence[memoryview]) -> int:
     return value
 
 
-def _results(futures: list[Future[T]]) -> list[T]:
-    """Waits for all, and returns what they came to."""
-    return [future.result() for future in futures]
-
-
-def _stopping(work: Callable[[], None], stop: threading.Event) -> Callable[[], None]:
-    """The same work; if it fails, the others are asked to stop."""
+def _side_by_side(work: Callable[[], None], stop: threading.Event, threads: int) -> None:
+    """Does it in some threads, one of them this one. If one fails, the others are asked to stop; the first exception is
+    raised when all have ended."""
 
     def guarded() -> None:
         try:
@@ -189,19 +213,14 @@ def _stopping(work: Callable[[], None], stop: threading.Event) -> Callable[[], N
             stop.set()
             raise
 
-    return guarded
-
-
-def _side_by_side(works: Sequence[Callable[[], None]]) -> None:
-    """Does all of it in threads, one of them this one, and raises the first exception when all have ended."""
-    if len(works) == 1:
-        works[0]()
+    if threads <= 1:
+        work()
         return
-    with ThreadPoolExecutor(len(works) - 1) as pool:
-        others = [pool.submit(work) for work in works[1:]]
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(guarded) for _ in range(threads - 1)]
         first: BaseException | None = None
         try:
-            works[0]()
+            guarded()
         except Exception as error:  # noqa: BLE001  (raised below, when the other threads have ended)
             first = error
         failures = [first, *(future.exception() for future in others)]

@@ -7,8 +7,7 @@ that of the largest tensor (twice for a comparison), not that of the checkpoint.
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,14 +23,13 @@ from trainmaster.core.checkpoint.index import (
 )
 from trainmaster.core.checkpoint.listing import Problem
 from trainmaster.core.checkpoint.manifest import FileEntry
-from trainmaster.storage.blob_store import BlobStore
+from trainmaster.storage.blob_store import BlobStore, Source
 from trainmaster.storage.checksum import crc32
 from trainmaster.storage.contents import Contents, Unsound, locate, look_into
 from trainmaster.storage.directory import sync_directory
 from trainmaster.storage.item import NotPlain, payload_of
-from trainmaster.storage.transfer import Damage, Want, read
+from trainmaster.storage.transfer import Damage, Want, read, scan
 
-_THREADS: Final = 2
 _RUN_BYTES: Final = 8 << 20
 SAFETENSORS_TYPES: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -56,39 +54,38 @@ def verify(opened: Opened) -> tuple[Problem, ...]:
     """Reads every byte of a checkpoint of ours; what is wrong with it, or nothing. Raises `OSError`."""
     manifest = opened.contents.manifest
     assert manifest is not None, "nothing says what the bytes of a foreign checkpoint should be"
-    with ThreadPoolExecutor(_THREADS) as pool:
-        found = [_verify_file(opened.store, opened.group, file, opened.contents, pool) for file in manifest.files]
+    found = [_verify_file(opened.store, opened.group, file, opened.contents) for file in manifest.files]
     return tuple(problem for problem in found if problem is not None)
 
 
-def _verify_file(
-    store: BlobStore, group: str, file: FileEntry, contents: Contents, pool: ThreadPoolExecutor
-) -> Problem | None:
+def _verify_file(store: BlobStore, group: str, file: FileEntry, contents: Contents) -> Problem | None:
     sums = contents.index.sums.get(file.name)
     source = store.open(group, file.name)
-    buffer = memoryview(bytearray(_RUN_BYTES))
-    whole = 0
-    damaged: list[int] = []
     try:
-        for start in range(0, file.size_bytes, _RUN_BYTES):
-            stretch = buffer[: min(_RUN_BYTES, file.size_bytes - start)]
-            try:
-                read(source, file.name, [Want(start, stretch)], sums, pool)
-            except Damage as damage:
-                damaged += damage.blocks
-            if sums is None:
-                whole = crc32(stretch, whole)
+        if sums is not None:
+            scan(source, file.name, sums)
+        elif (whole := _sum_of(source)) != file.crc32:
+            sentence = f"{file.name} has its size but not its content: CRC-32 {whole:08x}, expected {file.crc32:08x}"
+            return Problem(token="checksum-mismatch", sentence=sentence, files=(file.name,))
+    except Damage as damage:
+        return _damage(file.name, damage.blocks, contents.index)
     except EOFError as error:
         return Problem(token="short-file", sentence=str(error), files=(file.name,))
     finally:
         source.close()
-    if sums is None and whole != file.crc32:
-        sentence = f"{file.name} has its size but not its content: CRC-32 {whole:08x}, expected {file.crc32:08x}"
-        return Problem(token="checksum-mismatch", sentence=sentence, files=(file.name,))
-    return _damage(file.name, damaged, contents.index) if damaged else None
+    return None
 
 
-def _damage(name: str, blocks: list[int], index: Index) -> Problem:
+def _sum_of(source: Source) -> int:
+    whole = 0
+    for start in range(0, source.size_bytes, _RUN_BYTES):
+        stretch = memoryview(bytearray(min(_RUN_BYTES, source.size_bytes - start)))
+        source.read_into([stretch], start)
+        whole = crc32(stretch, whole)
+    return whole
+
+
+def _damage(name: str, blocks: Sequence[int], index: Index) -> Problem:
     """Says where a file is damaged, and what lies there."""
     spans = [range(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES) for block in blocks]
     hit = sorted(
@@ -116,17 +113,16 @@ def assemble(opened: Opened, name: str) -> bytearray:
         raise NotPlain(f"{name} is of type {tensor.dtype}, whose elements are not whole bytes that we know")
     into = bytearray(tensor.size_bytes())
     view = memoryview(into)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for chunk in tensor.chunks:
-            source = opened.store.open(opened.group, chunk.file)
-            try:
-                start = chunk.payload if chunk.payload != UNKNOWN else payload_of(source, chunk)
-                wants = list(_runs(tensor, chunk, start, item_bytes, view))
-                read(source, chunk.file, wants, opened.index.sums.get(chunk.file), pool)
-            except NotPlain as error:
-                raise NotPlain(f"{name} cannot be read without PyTorch: {error}") from error
-            finally:
-                source.close()
+    for chunk in tensor.chunks:
+        source = opened.store.open(opened.group, chunk.file)
+        try:
+            start = chunk.payload if chunk.payload != UNKNOWN else payload_of(source, chunk)
+            wants = list(_runs(tensor, chunk, start, item_bytes, view))
+            read(source, chunk.file, wants, opened.index.sums.get(chunk.file))
+        except NotPlain as error:
+            raise NotPlain(f"{name} cannot be read without PyTorch: {error}") from error
+        finally:
+            source.close()
     return into
 
 

@@ -6,7 +6,6 @@ import os
 import threading
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from trainmaster.storage import buffers, checksum
 from trainmaster.storage.buffers import BUFFER_BYTES, touched
 from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.pieces import PAGE_BYTES, Memory, Pieces, address_of, phase
-from trainmaster.storage.transfer import Damage, Want, read, write
+from trainmaster.storage.transfer import Damage, Want, read, scan, write
 
 NOISE = os.urandom(3 * BLOCK_BYTES)
 
@@ -134,9 +133,9 @@ def test_a_file_is_written_and_read_back(tmp_path: Path, size: int, threads: int
     assert store.sizes("group") == {"blob": size}
     first, second = bytearray(size // 3), bytearray(size // 2)
     source = store.open("group", "blob")
-    with ThreadPoolExecutor(2) as pool:
-        wants = [Want(size - len(second), memoryview(second)), Want(0, memoryview(first))]
-        read(source, "blob", wants, written.sums, pool)
+    wants = [Want(size - len(second), memoryview(second)), Want(0, memoryview(first))]
+    read(source, "blob", wants, written.sums, threads)
+    scan(source, "blob", written.sums, threads)
     source.close()
     assert first == data[: len(first)]
     assert second == data[size - len(second) :]
@@ -149,15 +148,56 @@ def test_only_the_blocks_that_are_wanted_are_read_and_verified() -> None:
     sums = sums_of(data)
     data[2 * BLOCK_BYTES + 5] ^= 0x40
     source = FakeSource(bytes(data))
-    with ThreadPoolExecutor(1) as pool:
-        into = bytearray(10)
-        read(source, "blob", [Want(len(data) - 10, memoryview(into))], sums, pool)
-        assert into == data[-10:]
-        assert source.read_bytes == BLOCK_BYTES
-        with pytest.raises(Damage, match="checksum of the mebibyte at byte 2097152 differs") as caught:
-            read(source, "blob", [Want(3 * BLOCK_BYTES - 1, memoryview(bytearray(2)))], sums, pool)
-        assert caught.value.blocks == (2,)
-        read(source, "blob", [Want(3 * BLOCK_BYTES - 1, memoryview(bytearray(2)))], None, pool)
+    into = bytearray(10)
+    read(source, "blob", [Want(len(data) - 10, memoryview(into))], sums)
+    assert into == data[-10:]
+    assert source.read_bytes == BLOCK_BYTES
+    with pytest.raises(Damage, match="checksum of the mebibyte at byte 2097152 differs") as caught:
+        read(source, "blob", [Want(3 * BLOCK_BYTES - 1, memoryview(bytearray(2)))], sums)
+    assert caught.value.blocks == (2,)
+    read(source, "blob", [Want(3 * BLOCK_BYTES - 1, memoryview(bytearray(2)))], None)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("shift", [0, 64, 4095])
+def test_reads_past_the_cache_bring_the_same_bytes(tmp_path: Path, cached: bool, shift: int) -> None:
+    """1. A file of nine mebibytes and a few bytes, in the page cache or not. 2. Two stretches of it, whose memory lies
+    in its page as in the file (shift 0) or not, arrive whole from wherever they begin; what lies around them in memory
+    stays as it was. 3. A block that was changed on the disk is noticed, whatever way it came."""
+    data = (NOISE * 4)[: 9 * BLOCK_BYTES + 77]
+    path = tmp_path / "group" / "blob"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    forget(path, cached)
+    memory = touched(len(data) + 2 * PAGE_BYTES)
+    begin, middle, end = 100, 4 * BLOCK_BYTES + 5, len(data) - 3
+    wants = [Want(start, memory[shift + start : shift + stop]) for start, stop in ((begin, middle), (middle + 9, end))]
+    source = DirectoryStore(tmp_path).open("group", "blob")
+    read(source, "blob", wants, sums_of(data))
+    assert memory[shift + begin : shift + middle] == data[begin:middle]
+    assert memory[shift + middle + 9 : shift + end] == data[middle + 9 : end]
+    assert not any(memory[: shift + begin])
+    assert not any(memory[shift + middle : shift + middle + 9])
+    assert not any(memory[shift + end :])
+    source.close()
+    with path.open("r+b") as stream:
+        stream.seek(5 * BLOCK_BYTES)
+        stream.write(bytes([data[5 * BLOCK_BYTES] ^ 1]))
+    forget(path, cached)
+    source = DirectoryStore(tmp_path).open("group", "blob")
+    with pytest.raises(Damage) as caught:
+        read(source, "blob", wants, sums_of(data))
+    assert caught.value.blocks == (5,)
+    source.close()
+
+
+def forget(path: Path, cached: bool) -> None:
+    """Syncs a file, and drops it from the page cache or not."""
+    file = os.open(path, os.O_RDONLY)
+    os.fsync(file)
+    if not cached:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
 
 
 def test_a_file_that_ends_early_is_an_end_and_not_a_hang(tmp_path: Path) -> None:

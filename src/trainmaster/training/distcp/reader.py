@@ -2,8 +2,8 @@
 
 A load plan says which box of which stored chunk goes into which tensor. A box whose elements lie one after the other,
 for a tensor that takes them as they are, is read into the tensor's own memory; anything else (a column, another type, a
-device) is read as whole rows into a buffer and copied from there. Every block that is touched is summed by other
-threads while the disk goes on, so a rank reads and verifies what it needs and no more, also at another number of ranks.
+device) is read as whole rows into a buffer and copied from there. Every block that is touched is summed, so a rank
+reads and verifies what it needs and no more, also at another number of ranks.
 
 Damage is found after the bytes have arrived, so a load that raises leaves the state undefined on all ranks: load
 another checkpoint over it, or stop. Rejected: reading everything twice to keep the state whole for a caller who can't
@@ -16,9 +16,7 @@ Checkpoints of other programs have no sums and a layout of their own; their item
 import io
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -35,8 +33,6 @@ from trainmaster.storage.memory_store import MemoryStore, index_over
 from trainmaster.storage.pieces import Memory
 from trainmaster.storage.transfer import Want, read
 from trainmaster.training.distcp.tables import metadata_of
-
-_SUMMING_THREADS: Final = 2
 
 
 class CheckpointReader(StorageReader):
@@ -96,9 +92,8 @@ class CheckpointReader(StorageReader):
         for read_item in plan.items:
             item = _item(read_item, index, planner)
             by_file.setdefault(item.file, []).append(item)
-        with ThreadPoolExecutor(_SUMMING_THREADS) as pool:
-            for name, items in sorted(by_file.items()):
-                self._read_file(name, items, index.sums.get(name), pool)
+        for name, items in sorted(by_file.items()):
+            self._read_file(name, items, index.sums.get(name))
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -107,11 +102,11 @@ class CheckpointReader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return Path(checkpoint_id).is_dir()
 
-    def _read_file(self, name: str, items: list["_Item"], sums: str | None, pool: ThreadPoolExecutor) -> None:
+    def _read_file(self, name: str, items: list["_Item"], sums: str | None) -> None:
         source = self._store.open(self._group, name)
         try:
             for layer in _layers(items):
-                read(source, name, [item.want for item in layer], sums, pool)
+                read(source, name, [item.want for item in layer], sums)
                 for item in layer:
                     item.arrived()
         finally:

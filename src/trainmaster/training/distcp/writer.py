@@ -40,7 +40,7 @@ from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.foreign import METADATA_NAME
 from trainmaster.storage.pieces import Memory, Pieces, phase
 from trainmaster.storage.pieces import size_of as piece_bytes
-from trainmaster.storage.transfer import write
+from trainmaster.storage.transfer import THREADS, write
 from trainmaster.training.distcp.envelope import ALIGNMENT, envelope
 from trainmaster.training.distcp.planner import size_of
 from trainmaster.training.distcp.tables import completed, outline_of
@@ -63,7 +63,7 @@ class ShardWriter(StorageWriter):
     name; empty if there are none).
     """
 
-    def __init__(self, store: BlobStore, group: str, threads: int = 3) -> None:
+    def __init__(self, store: BlobStore, group: str, threads: int = THREADS) -> None:
         super().__init__()
         self._store, self._group, self._threads = store, group, threads
         self._rank = 0
@@ -184,7 +184,7 @@ class CheckpointWriter(ShardWriter):
         job: str = "local",
         samples: int = 0,
         global_batch: int = 0,
-        threads: int = 3,
+        threads: int = THREADS,
     ) -> None:
         self._root = Path(root)
         self._mark = OwnerMark(job=JobId(job), attempt=0, epoch=0)
