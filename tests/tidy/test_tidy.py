@@ -39,7 +39,7 @@ UNREPEATABLE = frozenset(
 MAY_IMPORT = {
     "core": {"core"},
     "ports": {"core", "ports"},
-    "live": {"core", "ports", "live", "telemetry"},
+    "live": {"core", "ports", "live", "storage", "telemetry"},
     "twin": {"core", "ports", "twin", "telemetry"},
     "telemetry": {"core", "telemetry"},
     "training": {"core", "storage", "training"},

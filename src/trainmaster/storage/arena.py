@@ -56,6 +56,7 @@ _WORDS: Final = {
     "replicated_sequence": 1088,  # the newest snapshot that is whole at a peer; 0: none
     "stored_step": 1152,  # the newest step that was published from here; 0: none
     "failed_stores": 1216,  # how many ended without being published
+    "given_up_sequence": 1280,  # the newest snapshot of which no copy could be made at a peer (the note says why)
 }
 _NOTE_AT: Final = 2048  # what the vault last complained of: its length, then UTF-8
 _NOTE_LIMIT: Final = 2000

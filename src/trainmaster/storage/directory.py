@@ -67,15 +67,20 @@ def _entry(root: Path, name: str) -> Entry:
     if step_of(name) is None and unpublished_of(name) is None:
         return Entry(name=name, complete=False)
     path = root / name
-    mark, pin, verdict = _note(path / OWNER_NAME, OwnerMark), pin_of(path), verdict_of(path)
+    mark, pin, verdict = owner_of(path), pin_of(path), verdict_of(path)
     return Entry(
         name=name,
         complete=(path / MANIFEST_NAME).is_file(),
         owner=mark.job if mark else None,
         attempt=mark.attempt if mark else 0,
+        epoch=mark.epoch if mark else 0,
         pin=pin.reason if pin else "",
         sound=verdict.sound if verdict else None,
     )
+
+
+def owner_of(path: Path) -> OwnerMark | None:
+    return _note(path / OWNER_NAME, OwnerMark)
 
 
 def _note(path: Path, kind: type[T]) -> T | None:

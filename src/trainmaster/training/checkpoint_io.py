@@ -14,7 +14,6 @@ State goes through `get_state_dict` and `set_state_dict`; with the optimizer's o
 AdamW are silently not restored. Limit: synchronous; the step waits for the disks.
 """
 
-import errno
 import os
 import socket
 import sys
@@ -45,16 +44,16 @@ from trainmaster.core.checkpoint.position import Position
 from trainmaster.core.checkpoint.publish import MACHINE, Stage, collisions
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.core.checkpoint.select import Fresh, Refused, Resume, Verify, select
-from trainmaster.core.checkpoint.space import explain
 from trainmaster.storage import directory
 from trainmaster.storage.contents import Unsound, manifest_in
 from trainmaster.storage.directory import OwnerMark, Verdict
 from trainmaster.storage.directory_store import DirectoryStore
+from trainmaster.storage.saving import complete, refuse_foreign, refuse_full, see, with_shortage
 from trainmaster.storage.transfer import Damage
 from trainmaster.training.agreement import broadcast, gather, on_first, together
 from trainmaster.training.distcp.planner import BalancedPlanner, CarefulPlanner
 from trainmaster.training.distcp.reader import CheckpointReader
-from trainmaster.training.distcp.writer import ShardWriter, complete, refuse_foreign, refuse_full, see
+from trainmaster.training.distcp.writer import ShardWriter
 from trainmaster.training.errors import SaveFailed, TrainingError
 
 
@@ -207,11 +206,7 @@ class Checkpoints:
         def explain_and_discard() -> str:
             if not staging.exists():
                 return str(failure)
-            sentence = str(failure)
-            if f"[Errno {errno.ENOSPC}]" in sentence:
-                written = sum(entry.stat().st_size for entry in os.scandir(staging))
-                shortage = explain(directory.volume(self._root), needed_bytes=needed_bytes, written_bytes=written)
-                sentence = f"{shortage.sentence} (see: {shortage.next_command}); {sentence}"
+            sentence = with_shortage(str(failure), staging, needed_bytes)
             directory.remove(staging)
             return sentence
 

@@ -60,8 +60,10 @@ class Peers(Value, tag="peers", tag_field="type"):
 
 class Announce(Value, tag="announce", tag_field="type"):
     """The snapshot `sequence` in the arena of this rank is whole, as those of all others of this step are. All ranks
-    say the same of it: `replicate`: copy it to a peer, then set `replicated_sequence`. `store`: write it to storage,
-    together with the vaults of all others; then set `stored_step`, or count in `failed_stores` and leave a note."""
+    say the same of it: `replicate`: copy it to a peer, then set `replicated_sequence`; or `given_up_sequence`, if that
+    can't be in a bounded time, and leave a note: training goes on, and the next one is tried again. `store`: write it
+    to storage, together with the vaults of all others; then set `stored_step`, or count in `failed_stores` and leave a
+    note."""
 
     rank: int
     world: int

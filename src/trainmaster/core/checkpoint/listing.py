@@ -2,7 +2,8 @@
 
 A name says what a directory claims to be, never what it is. `step-00000200` is a checkpoint only if it carries its
 manifest (written last, before the rename that publishes it); `.staging-step-00000200-e3` is a save that has not ended;
-`.torn-step-...` was moved out of the way of a new save. Every other name is somebody else's, however much it resembles
+`.staging-step-00000200-e3-parts` is one that is written from memory (`parts.py`); `.torn-step-...` was moved out of the
+way of a new save. Every other name is somebody else's, however much it resembles
 ours (`step-100.backup`), and is neither counted nor touched.
 
 Two judgements need no manifest, for directories of other tools: whether a set of shards can be whole (`judge_shards`),
@@ -22,7 +23,7 @@ from trainmaster.core.base.value import Value
 
 MANIFEST_NAME: Final = "manifest.json"
 _STEP: Final = re.compile(r"step-(\d{1,12})", re.ASCII)
-_UNPUBLISHED: Final = re.compile(r"\.(staging|torn)-step-(\d{1,12})(?:-e(\d{1,9}))?", re.ASCII)
+_UNPUBLISHED: Final = re.compile(r"\.(staging|torn)-step-(\d{1,12})(?:-e(\d{1,9})(-parts)?)?", re.ASCII)
 _UNFINISHED: Final = (".tmp", ".partial", ".part")
 
 
@@ -39,14 +40,16 @@ class Entry(Value):
     """One directory of a checkpoint directory: its name, whether its completeness marker is there, whose it is.
 
     `owner` is the job that the directory names as its own (in its owner marker); None if it names none. `attempt` is
-    the number of the attempt of that job that made it, 0 if unknown. `pin` is why somebody keeps it, empty if nobody
-    does. `sound` is what came of the last time that every byte of it was read; None if that was never.
+    the number of the attempt of that job that made it, `epoch` the membership, each 0 if unknown. `pin` is why somebody
+    keeps it, empty if nobody does. `sound` is what came of the last time that every byte of it was read; None if that
+    was never.
     """
 
     name: str
     complete: bool
     owner: JobId | None = None
     attempt: int = 0
+    epoch: int = 0
     pin: str = ""
     sound: bool | None = None
 
@@ -54,6 +57,7 @@ class Entry(Value):
 class Unpublished(Value):
     step: int
     epoch: int
+    by_parts: bool = False
 
 
 class Shard(Value):
@@ -87,6 +91,12 @@ def staging_name(step: int, epoch: int) -> str:
     return f".staging-step-{step:08d}-e{epoch}"
 
 
+def parts_name(step: int, epoch: int) -> str:
+    """The staging directory of a save from memory: another one than that of a synchronous save of the same step, since
+    both may be under way."""
+    return f"{staging_name(step, epoch)}-parts"
+
+
 def torn_name(step: int, epoch: int) -> str:
     return staging_name(step, epoch).replace("staging", "torn", 1)
 
@@ -100,7 +110,9 @@ def step_of(name: str) -> int | None:
 def unpublished_of(name: str) -> Unpublished | None:
     """The save that a staging (or moved aside) directory belongs to; epoch 0 if its name has none."""
     match = _UNPUBLISHED.fullmatch(name)
-    return Unpublished(step=int(match[2]), epoch=int(match[3] or 0)) if match else None
+    if match is None or (match[4] and match[1] != "staging"):
+        return None
+    return Unpublished(step=int(match[2]), epoch=int(match[3] or 0), by_parts=match[4] is not None)
 
 
 def published_steps(entries: Iterable[Entry]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.machine import Machine
-from trainmaster.core.checkpoint.listing import Entry, Problem, step_of
+from trainmaster.core.checkpoint.listing import Entry, Problem, step_of, unpublished_of
 
 
 class Stage(Enum):
@@ -80,3 +80,17 @@ def collisions(entries: Iterable[Entry], *, resume_step: int, save_every_steps: 
         for entry, step in sorted(met, key=lambda pair: pair[1])
         if step % save_every_steps == 0
     )
+
+
+def outrun_by(entries: Iterable[Entry], *, step: int, job: JobId, attempt: int, epoch: int) -> Entry | None:
+    """Why a save of `step` by this membership (an epoch of an attempt) has nothing left to do: what a later one wrote
+    or writes here, or the same step, published already. A writer that was replaced, and does not know it yet, thus
+    publishes nothing over those who replaced it."""
+    for entry in entries:
+        claimed, save = step_of(entry.name), unpublished_of(entry.name)
+        if entry.owner != job or (claimed is None and save is None):
+            continue
+        made_by = (entry.attempt, save.epoch if save is not None else entry.epoch)
+        if made_by > (attempt, epoch) or (made_by == (attempt, epoch) and claimed == step and entry.complete):
+            return entry
+    return None

@@ -6,7 +6,8 @@ count, and the newest of which every byte was read and found sound stays in any 
 A pinned one stays until it is unpinned. A directory without its manifest is
 no checkpoint: it does not count as one of the `keep` (else a torn newest one would push out the last good one) and is
 removed, because it was never published. The staging directory of the save in flight is not touched, nor one of a newer
-membership: whoever decides here may be a process that was replaced and does not know it yet.
+membership: whoever decides here may be a process that was replaced and does not know it yet. A save from memory goes on
+beside the steps, so one of this very membership stays until a checkpoint of its step or a later one is published.
 
 The decision is pure; who carries it out renames a directory out of sight first, so that a deletion cut half-way leaves
 nothing that still looks complete, and something that the next decision knows as a leftover.
@@ -70,5 +71,7 @@ def _goes(entry: Entry, kept_steps: frozenset[int], decider: tuple[int, int], in
     """Whether an entry is deleted."""
     save = unpublished_of(entry.name)
     if save is not None:
+        if save.by_parts and (entry.attempt, save.epoch) == decider and save.step > max(kept_steps, default=-1):
+            return False
         return (entry.attempt, save.epoch) <= decider and save != in_flight
     return not entry.complete or step_of(entry.name) not in kept_steps

@@ -26,12 +26,10 @@ from torch.futures import Future
 from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.checkpoint.index import INDEX_NAME, Stored, index_of_items
-from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, staging_name, step_name
-from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest, Observed, check
+from trainmaster.core.checkpoint.listing import staging_name, step_name
+from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest
 from trainmaster.core.checkpoint.pace import Pace, slow_writers
 from trainmaster.core.checkpoint.position import Position
-from trainmaster.core.checkpoint.publish import Occupant, occupant
-from trainmaster.core.checkpoint.space import before_save
 from trainmaster.storage import directory
 from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.checksum import crc32
@@ -40,6 +38,7 @@ from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.foreign import METADATA_NAME
 from trainmaster.storage.pieces import Memory, Pieces, phase
 from trainmaster.storage.pieces import size_of as piece_bytes
+from trainmaster.storage.saving import complete, refuse_foreign, refuse_full, see
 from trainmaster.storage.transfer import THREADS, write
 from trainmaster.training.distcp.envelope import ALIGNMENT, envelope
 from trainmaster.training.distcp.planner import size_of
@@ -227,36 +226,3 @@ class CheckpointWriter(ShardWriter):
         staging = self._root / self._group
         complete(staging, manifest)
         directory.publish(staging, self.path, 0)
-
-
-def complete(staging: Path, manifest: Manifest) -> None:
-    """Puts the manifest and compares the directory with it. Raises `OSError`."""
-    directory.write_manifest(staging, manifest)
-    seen = directory.observe(staging, [*(file.name for file in manifest.files), MANIFEST_NAME], read=False)
-    read_back: Manifest = directory.read_manifest(staging)
-    problems = check(read_back, [Observed(name=each.name, size_bytes=each.size_bytes) for each in seen],
-                     step=manifest.step, deep=False)  # fmt: skip
-    if problems:
-        raise OSError(f"what was written does not verify: {problems[0].sentence}")
-
-
-def see(root: Path, staging: str) -> None:
-    """Raises `OSError` if this rank does not see what the coordinator made: the path is not shared."""
-    if staging not in os.listdir(root):
-        raise OSError(
-            f"{socket.gethostname()} does not see {staging} in {root}: the directory is not shared by all hosts; "
-            "use one that is"
-        )
-
-
-def refuse_foreign(root: Path, entries: tuple[Entry, ...], step: int, job: JobId) -> None:
-    """Raises `OSError` if what stands where the save will be is somebody else's."""
-    if occupant(entries, step, job) is Occupant.FOREIGN:
-        raise FileExistsError(f"{step_name(step)} in {root} is not this job's; move it away")
-
-
-def refuse_full(root: Path, needed_bytes: int) -> None:
-    """Raises `OSError` if a save cannot fit."""
-    lacking = [problem for problem in before_save(directory.volume(root), needed_bytes) if problem.token == "no-space"]
-    if lacking:
-        raise OSError(lacking[0].sentence)

@@ -1,0 +1,86 @@
+"""The keeper's side of the vault: its sockets, its start, its new start.
+
+Both sockets are bound here and live as long as the keeper, so ranks and other vaults meet the same address after a
+vault has died, and what they say in between waits in the kernel. The token is of the keeper's life as well: others keep
+it. A vault that dies again and again (no memory, a broken directory) is started no more than once a second.
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from trainmaster.core.agent.vault_talk import SOCKET_NAME, Place
+from trainmaster.live.agent.vault import vault
+from trainmaster.live.agent.vault.sending import Limits
+
+_PAUSE_S: Final = 1.0
+_INBOX_BYTES: Final = 1 << 22
+
+
+class VaultTending:
+    """Starts a vault in `directory`, and again after each end."""
+
+    def __init__(self, directory: Path, host: str, domain: str, address: str, limits: Limits | None = None) -> None:
+        """Raises `OSError` if the sockets can't be made."""
+        self._directory, self._limits = directory, limits or Limits()
+        directory.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (directory / SOCKET_NAME).unlink()
+        family, kind, protocol, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        self._listener = socket.socket(family, kind, protocol)
+        self._listener.bind(where)
+        self._listener.listen()
+        self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._inbox.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _INBOX_BYTES)
+        self._inbox.bind(str(directory / SOCKET_NAME))
+        port = self._listener.getsockname()[1]
+        self._place = Place(host=host, domain=domain, address=address, port=port, token=secrets.token_hex(32))
+        self._pid = 0
+        self._started_s = -_PAUSE_S
+        self.pidfd: int | None = None
+
+    def start_if_due(self, let_go: Callable[[], None]) -> bool:
+        """Forks a vault unless one runs or the last one began less than a second ago; whether it did. `let_go` is
+        called in the fresh child: it closes what is the keeper's."""
+        if self.pidfd is not None or time.monotonic() < self._started_s + _PAUSE_S:
+            return False
+        self._started_s = time.monotonic()
+        keeper_pid = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._become_vault(keeper_pid, let_go)
+        self._pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        return True
+
+    def _become_vault(self, keeper_pid: int, let_go: Callable[[], None]) -> None:
+        code = 1
+        try:
+            let_go()
+            code = vault.run(self._directory, self._place, self._inbox, self._listener, keeper_pid, self._limits)
+        finally:
+            os._exit(code)  # no frame of the keeper below may go on in this process
+
+    def reap(self) -> bool:
+        """Collects a vault that has ended; False if none has."""
+        if self.pidfd is None or os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG) is None:
+            return False
+        os.close(self.pidfd)
+        self.pidfd = None
+        print("the vault ended and is started again", file=sys.stderr, flush=True)
+        return True
+
+    def let_go(self) -> None:
+        """In another child of the keeper: closes what is the vault's."""
+        self._inbox.close()
+        self._listener.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
