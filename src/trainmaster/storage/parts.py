@@ -33,7 +33,7 @@ from trainmaster.storage.foreign import METADATA_NAME
 from trainmaster.storage.pieces import Memory, Pieces, address_of
 from trainmaster.storage.saving import compare, complete, publish_once, refuse_foreign, refuse_full, with_shortage
 from trainmaster.storage.table import table_of
-from trainmaster.storage.transfer import write
+from trainmaster.storage.transfer import THREADS, write
 
 T = TypeVar("T")
 _LOOK_S: Final = 0.01
@@ -233,7 +233,7 @@ class Staging:
             return part.sequence == shard.sequence and not part.failure
         return (self.path / MANIFEST_NAME).exists()
 
-    def write(self, shard: Shard, payload: memoryview, writer: str, threads: int = 3) -> Part:
+    def write(self, shard: Shard, payload: memoryview, writer: str, threads: int = THREADS) -> Part:
         """Writes a shard and makes it durable; its part, which is not put yet. Raises `OSError`."""
         made = Part(
             rank=shard.rank,
