@@ -37,6 +37,7 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
         {"TRAINMASTER_LEMON_SEEDS": "200", "TRAINMASTER_SICK_SEEDS": "40"},
         ["tests/twin/test_lemons.py", "tests/twin/test_sick.py"],
     ),
+    "numerics": ({"TRAINMASTER_NUMERICS_STEPS": "150"}, ["tests/unit/training/test_numerics_loss.py"]),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],

@@ -77,7 +77,7 @@ def record_only() -> None:
 
 
 class Session:
-    """Made by `trainmaster.training.session`. Every method but `report` and the properties is a collective."""
+    """Made by `trainmaster.training.session`. Every method but `report`, `tell` and the properties is a collective."""
 
     def __init__(self, here: Surroundings, board: Board, store: dist.Store, recorder: Recorder | None) -> None:
         self._here = here
@@ -87,6 +87,7 @@ class Session:
         self._step = 0
         self._samples = 0
         self._global_batch = 0
+        self._numerics = ""
         self._loss = math.nan
         self._saved_step = -1
         self._seen_request = 0  # the page is fresh, so a request that came while we started is still to be answered
@@ -120,13 +121,16 @@ class Session:
         """Whether somebody asked for something that is answered at the end of this step."""
         return self._board.integer("request_number") > self._seen_request
 
-    def restore(self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, global_batch: int = 0) -> int:
+    def restore(
+        self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, global_batch: int = 0, numerics: str = ""
+    ) -> int:
         """Loads the newest checkpoint that verifies and returns its step; 0 if there is none.
 
-        `global_batch` (samples a step over all ranks) lets the session warn if it changed since the checkpoint.
+        `global_batch` (samples a step over all ranks) and `numerics` (a name of the arithmetic) let the session warn if
+        they changed since the checkpoint.
         Raises `TrainingError` on all ranks if checkpoints exist and none can be used.
         """
-        self._model, self._optimizer = model, optimizer
+        self._model, self._optimizer, self._numerics = model, optimizer, numerics
         restored = self._checkpoints.restore(model, optimizer) if self._checkpoints else None
         if restored is not None:
             assert self._checkpoints is not None
@@ -134,7 +138,8 @@ class Session:
             self._samples = restored.position.samples
             self._global_batch = restored.position.global_batch
             self._tell(restored.sentence)
-            for warning in proceed(restored.position, self.world, global_batch or self._global_batch or 1).warnings:
+            batch = global_batch or self._global_batch or 1
+            for warning in proceed(restored.position, self.world, batch, numerics).warnings:
                 self._tell(warning.sentence)
             self._tell(self._checkpoints.clean())
             for sentence in self._checkpoints.collisions(self._step, self._here.checkpoint_every_steps or 1):
@@ -170,6 +175,10 @@ class Session:
         assert step == self._step + 1, (step, self._step)
         self._global_batch = samples - self._samples
         self._loss, self._samples = float(loss), samples
+
+    def tell(self, sentence: str) -> None:
+        """Tells the agent, and whoever reads rank 0's standard error, a sentence. Empty ones are not told."""
+        self._tell(sentence)
 
     def __enter__(self) -> "Session":
         return self
@@ -248,7 +257,9 @@ class Session:
     def _save_now(self, checkpoints: Checkpoints, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         started = time.monotonic()
         _advance(self._board, Phase.SAVING)
-        position = Position(samples=self._samples, global_batch=self._global_batch, step=self._step)
+        position = Position(
+            samples=self._samples, global_batch=self._global_batch, step=self._step, numerics=self._numerics
+        )
         try:
             saved = checkpoints.save(model, optimizer, position)
         except SaveFailed as failure:

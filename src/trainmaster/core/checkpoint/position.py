@@ -8,17 +8,23 @@ it is a function of seed, epoch and index here, see `order.py`, so there is noth
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.listing import Problem
 
+SPARSE: Final = "2:4"
+"""In the name of an arithmetic: half of the weights take no part."""
+
 
 class Position(Value):
-    """`samples` is the number of global samples consumed, which is the index of the next one."""
+    """`samples` is the number of global samples consumed, which is the index of the next one; `numerics` names the
+    arithmetic of the last step, empty if nobody said."""
 
     samples: int
     global_batch: int
     step: int
+    numerics: str = ""
 
 
 class Continuation(Value):
@@ -40,8 +46,8 @@ class EpochAudit(Value):
     problems: tuple[Problem, ...]
 
 
-def proceed(position: Position, world: int, global_batch: int) -> Continuation:
-    """Where to go on from `position` with `world` ranks and this batch size."""
+def proceed(position: Position, world: int, global_batch: int, numerics: str = "") -> Continuation:
+    """Where to go on from `position` with `world` ranks, this batch size and this arithmetic."""
     assert world > 0
     assert global_batch > 0
     warnings: list[Problem] = []
@@ -58,6 +64,8 @@ def proceed(position: Position, world: int, global_batch: int) -> Continuation:
         warnings.append(
             Problem(token="uneven-share", sentence=sentence, numbers={"batch": global_batch, "world": world})
         )
+    if position.numerics and numerics and position.numerics != numerics:
+        warnings.append(_numerics_changed(position, numerics))
     share = global_batch // world
     return Continuation(
         first_sample=position.samples,
@@ -65,6 +73,19 @@ def proceed(position: Position, world: int, global_batch: int) -> Continuation:
         share_min=share,
         warnings=tuple(warnings),
     )
+
+
+def _numerics_changed(position: Position, numerics: str) -> Problem:
+    sentence = (
+        f"step {position.step} was computed in {position.numerics}, and {numerics} goes on: weights and moments are "
+        f"kept in float32 and taken over bit for bit, losses are those of {numerics} from here on"
+    )
+    before, after = SPARSE in position.numerics, SPARSE in numerics
+    if after and not before:
+        sentence += "; half of the feed-forward weights fall out at once, so the loss jumps before it falls"
+    if before and not after:
+        sentence += "; weights that masks held at zero count again, so the loss may jump"
+    return Problem(token="numerics-changed", sentence=sentence, numbers={"step": position.step})
 
 
 def audit_epoch(seen: Iterable[int], size: int) -> EpochAudit:

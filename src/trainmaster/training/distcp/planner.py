@@ -2,13 +2,17 @@
 
 import dataclasses
 import io
+from typing import Any, Final
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import ReadItem, SavePlan, WriteItem
 
 from trainmaster.core.checkpoint.balance import shares
+
+DERIVED: Final = "derived_mask"
+"""Last part of the name of state that is made anew where a checkpoint has none."""
 
 
 class BalancedPlanner(DefaultSavePlanner):
@@ -40,7 +44,17 @@ def size_of(item: WriteItem) -> int:
 
 
 class CarefulPlanner(DefaultLoadPlanner):
-    """Reads plain values (counters, learning rates) without unpickling classes."""
+    """Reads plain values (counters, learning rates) without unpickling classes. What a name says can be made anew is
+    left as it is where the checkpoint does not have it."""
+
+    def set_up_planner(
+        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
+    ) -> None:
+        super().set_up_planner(state_dict, metadata, is_coordinator)
+        assert self.metadata is not None
+        stored = self.metadata.state_dict_metadata
+        for name in [name for name in self.state_dict if name.rpartition(".")[2] == DERIVED and name not in stored]:
+            del self.state_dict[name]
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         loaded = torch.load(value, weights_only=True)

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 
 import trainmaster.training as tm
 from trainmaster.training.errors import TrainingError
-from trainmaster.training.reference import corpus
+from trainmaster.training.reference import corpus, numerics
 from trainmaster.training.reference.data import Samples
 from trainmaster.training.reference.model import Llama, Shape
 from trainmaster.training.reference.optimizer import ShardAdamW
@@ -50,6 +50,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--step-sleep", type=float, default=0.0, help="seconds to add to each step (for demonstrations)"
     )
+    numerics.add_options(parser)
     return parser.parse_args(argv)
 
 
@@ -76,6 +77,7 @@ def build(options: argparse.Namespace, vocabulary: int, world: int) -> tuple[Lla
     )
     model = Llama(shape)
     model.draw_weights(options.seed)
+    numerics.convert(model, numerics.chosen(options))
     mesh = init_device_mesh("cpu", (world,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=False)
@@ -102,12 +104,13 @@ def train(session: Session, options: argparse.Namespace) -> None:
     samples = Samples(corpus.tokens(), options.seq_len, options.seed)
     model, optimizer = build(options, corpus.VOCABULARY_SIZE, session.world)
     batch = options.global_batch
-    session.restore(model=model, optimizer=optimizer, global_batch=batch)
+    arithmetic = numerics.Arithmetic(model, numerics.chosen(options))
+    session.restore(model=model, optimizer=optimizer, global_batch=batch, numerics=arithmetic.name)
     for step in session.steps(total=options.steps):
         inputs, targets = samples.batch(session.samples, batch, session.rank, session.world)
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step, options)
-        logits = model(inputs)
+        logits = arithmetic.forward(step, inputs)
         summed = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
         local = summed / (batch * options.seq_len)
         (local * session.world).backward()
@@ -118,6 +121,7 @@ def train(session: Session, options: argparse.Namespace) -> None:
         dist.all_reduce(loss)
         if options.step_sleep > 0:
             time.sleep(options.step_sleep)
+        session.tell(arithmetic.news())
         session.report(step, loss=loss.item(), samples=session.samples + batch)
         if session.rank == 0:
             print(f"step {step} of {options.steps}: loss {loss.item():.4f}", flush=True)
