@@ -57,7 +57,8 @@ def keep(directory: Path, host: str, domain: str, limits: Limits) -> None:
             if tending.pidfd is not None:
                 selector.register(tending.pidfd, selectors.EVENT_READ)
             selector.select(0.05)
-        tending.reap()
+        if tending.has_ended():
+            tending.reap()
 
 
 def eventually(look: Callable[[], T | None], what: str = "it", timeout_s: float = 30.0) -> T:

@@ -202,7 +202,7 @@ class Agent:
             prepared = load_prepared(self.paths, AttemptId(directory.name))
             if prepared is None:
                 continue
-            attempt = HostAttempt(self.host, prepared, self.paths, self.outbox.add)
+            attempt = HostAttempt(self.host, self.settings.address, prepared, self.paths, self.outbox.add)
             self.attempts[attempt.id] = attempt
             try:
                 await attempt.adopt(told)
@@ -393,7 +393,9 @@ class Agent:
     async def _prepare(self, effect: PrepareAttempt) -> str:
         attempt = self.attempts.get(effect.attempt)
         if attempt is None:
-            attempt = self.attempts[effect.attempt] = HostAttempt(self.host, effect, self.paths, self.outbox.add)
+            attempt = self.attempts[effect.attempt] = HostAttempt(
+                self.host, self.settings.address, effect, self.paths, self.outbox.add
+            )
         return await attempt.prepare()
 
     def _attempt(self, name: AttemptId) -> HostAttempt:

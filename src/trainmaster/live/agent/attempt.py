@@ -31,7 +31,7 @@ from trainmaster.live.agent.files import now, read_or_none, tail, write_whole
 from trainmaster.live.agent.group import Group
 from trainmaster.live.agent.link import KeeperGone, KeeperLink
 from trainmaster.live.agent.paths import HostPaths
-from trainmaster.live.agent.processes import ProcessName, group_is_empty, is_alive, kill_group, name_of, send
+from trainmaster.live.agent.processes import ProcessName, group_is_empty, is_alive, kill_group, name_of
 
 LEFT_LOOK_S = 0.02
 """How often it is looked whether the workers have left."""
@@ -56,9 +56,15 @@ class EffectFailed(Exception):
 
 class HostAttempt:
     def __init__(
-        self, host: HostId, prepared: PrepareAttempt, paths: HostPaths, report: Callable[[AgentReport], None]
+        self,
+        host: HostId,
+        address: str,
+        prepared: PrepareAttempt,
+        paths: HostPaths,
+        report: Callable[[AgentReport], None],
     ) -> None:
         self.host, self.id, self.prepared, self.paths, self._report = host, prepared.attempt, prepared, paths, report
+        self._address = address
         self.groups: dict[int, Group] = {}
         self.keeper: ProcessName | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -104,6 +110,10 @@ class HostAttempt:
                 workdir=str(workdir),
                 command=self.prepared.command,
                 preload=self.prepared.preload,
+                memory=str(self.paths.memory(self.id)),
+                host=self.host,
+                domain="",
+                address=self._address,
             )
             spec_path = self.paths.attempt(self.id) / "spec.json"
             write_whole(spec_path, encode(spec))
@@ -336,9 +346,9 @@ class HostAttempt:
             raise EffectFailed(f"can't remove {self.paths.attempt(self.id)}: {error}") from error
 
     async def _end_processes(self) -> None:
-        if self.keeper is not None:
-            send(self.keeper, signal.SIGKILL)
         leaders = [process for group in self.groups.values() for process in group.processes.values()]
+        if self.keeper is not None:
+            leaders.insert(0, self.keeper)  # and its vault
         for leader in leaders:
             kill_group(leader)
         deadline = time.monotonic() + GONE_S

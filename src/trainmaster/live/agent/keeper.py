@@ -6,7 +6,8 @@ A keeper imports what the job asked to preload, once, and then forks each worker
 for a fork (milliseconds) instead of for `import torch` (a second and more). It has one thread and no event loop of a
 library, since a fork copies only the calling thread and whatever locks the others held. It collects exits at once by
 pidfds, writes an exit record for each (in memory, so that a full disk loses none) and tells the agent if one is
-connected. An agent that crashed connects again and finds everything as it was.
+connected. An agent that crashed connects again and finds everything as it was. It tends the vault as well, which copies
+and stores snapshots (`vault/`).
 
 Workers write into pipes, and the keeper copies to the log files. Were the files the workers' own stdout, a full disk
 would raise in every `print` of the training script. The last part of the output is also kept in memory: it names the
@@ -38,6 +39,7 @@ from trainmaster.live.agent.child import ChildTask
 from trainmaster.live.agent.files import now, write_whole
 from trainmaster.live.agent.processes import ProcessName, name_of
 from trainmaster.live.agent.sink import OutputSink
+from trainmaster.live.agent.vault.tending import VaultTending
 
 TICK_S: Final = 1.0
 """How often the keeper looks whether it was disowned. Nothing else waits for a tick."""
@@ -61,8 +63,10 @@ class Stopping:
 
 
 class Keeper:
-    def __init__(self, spec: talk.KeeperSpec, listener: socket.socket, preload_failure: str) -> None:
-        self.spec, self.listener, self.preload_failure = spec, listener, preload_failure
+    def __init__(
+        self, spec: talk.KeeperSpec, listener: socket.socket, vault: VaultTending | None, preload_failure: str
+    ) -> None:
+        self.spec, self.listener, self.vault, self.preload_failure = spec, listener, vault, preload_failure
         self.python = parse(spec.command) if spec.preload else None
         self.workers: list[Worker] = []
         self.stores: dict[int, int] = {}
@@ -75,6 +79,8 @@ class Keeper:
         self.outgoing = bytearray()
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, selectors.EVENT_READ, self._accept)
+        if vault is not None and vault.pidfd is not None:
+            self.selector.register(vault.pidfd, selectors.EVENT_READ, self._reap_vault)
 
     # --- the loop ---
 
@@ -84,6 +90,7 @@ class Keeper:
             for key, _ in self.selector.select(self._timeout_s()):
                 key.data()
             self._kill_overdue()
+            self._start_vault()
             task = self._go_on_launching()
             if task is not None:
                 return task
@@ -93,6 +100,23 @@ class Keeper:
     def _timeout_s(self) -> float:
         dues = [stopping.kill_at - time.monotonic() for stopping in self.stoppings]
         return max(0.0, min([TICK_S, *dues]))
+
+    # --- the vault ---
+
+    def _start_vault(self) -> None:
+        """Again, if it has ended."""
+        vault = self.vault
+        if vault is not None and vault.start_if_due(self._let_go):
+            assert vault.pidfd is not None
+            self.selector.register(vault.pidfd, selectors.EVENT_READ, self._reap_vault)
+
+    def _reap_vault(self) -> None:
+        assert self.vault is not None
+        assert self.vault.pidfd is not None
+        pidfd = self.vault.pidfd
+        if self.vault.has_ended():
+            self.selector.unregister(pidfd)
+            self.vault.reap()
 
     # --- the agent's side ---
 
@@ -253,6 +277,8 @@ class Keeper:
         if pid == 0:
             os.close(reading)
             self._let_go(store)
+            if self.vault is not None:
+                self.vault.let_go()
             return ChildTask(
                 plan=plan,
                 command=self.spec.command,
@@ -287,7 +313,7 @@ class Keeper:
                 copy.listen(4096)
         return store
 
-    def _let_go(self, store: int | None) -> None:
+    def _let_go(self, store: int | None = None) -> None:
         """In a child: closes what is the keeper's. Objects are closed as objects, since one that is collected later
         would close its number again, which is somebody else's by then. (The selector's registrations are the parent's:
         closing leaves them, unregistering would not.)"""
@@ -374,16 +400,29 @@ def _preload(spec: talk.KeeperSpec) -> str:
     return trouble
 
 
+def _vault(spec: talk.KeeperSpec, listener: socket.socket) -> VaultTending | None:
+    """A vault, before any worker and before what they need is imported, which it does not need. A job trains without
+    one as well, so what keeps it from being is told and no more."""
+    try:
+        vault = VaultTending(Path(spec.memory), spec.host, spec.domain, spec.address)
+        vault.start_if_due(listener.close)
+    except OSError as error:
+        print(f"there will be no vault, so no snapshot leaves this host: {error}", flush=True)
+        return None
+    return vault
+
+
 def main(path: str) -> int:
     spec = decode(Path(path).read_bytes(), talk.KeeperSpec)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(spec.socket)
     listener.listen(8)
+    vault = _vault(spec, listener)
     preload_failure = _preload(spec)
     gc.collect()
     gc.disable()
     gc.freeze()
-    task = Keeper(spec, listener, preload_failure).run()
+    task = Keeper(spec, listener, vault, preload_failure).run()
     return child.run(task) if task is not None else 0
 
 

@@ -14,6 +14,13 @@ class KeeperSpec(Value):
     workdir: str
     command: tuple[str, ...]
     preload: tuple[str, ...]
+    memory: str
+    """Directory of snapshots and of the vault (`core/agent/vault_talk.py`)."""
+    host: str
+    domain: str
+    """What is likely to fail together with this host; empty: nothing is known."""
+    address: str
+    """Of this host, for other hosts."""
 
 
 class WorkerPlan(Value):

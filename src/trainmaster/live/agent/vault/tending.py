@@ -69,14 +69,18 @@ class VaultTending:
         finally:
             os._exit(code)  # no frame of the keeper below may go on in this process
 
-    def reap(self) -> bool:
-        """Collects a vault that has ended; False if none has."""
-        if self.pidfd is None or os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG) is None:
-            return False
+    def has_ended(self) -> bool:
+        return (
+            self.pidfd is not None and os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        )
+
+    def reap(self) -> None:
+        """Collects a vault that has ended."""
+        assert self.pidfd is not None
+        os.waitpid(self._pid, 0)
         os.close(self.pidfd)
         self.pidfd = None
         print("the vault ended and is started again", file=sys.stderr, flush=True)
-        return True
 
     def let_go(self) -> None:
         """In another child of the keeper: closes what is the vault's."""
