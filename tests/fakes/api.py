@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from trainmaster.core.accounting.report import Incident, JobAccount
+from trainmaster.core.accounting.fleet import JobLine, fleet_account
+from trainmaster.core.accounting.report import Incident, JobAccount, Loss
+from trainmaster.core.accounting.timeline import Span, Stay
 from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner, PodId, RackId
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason, Token, because
@@ -23,6 +25,7 @@ from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.core.words import sentence
 from trainmaster.live.server.resources import (
     ChangeReport,
+    FleetReport,
     HoldView,
     HostChangeItem,
     Hosts,
@@ -30,6 +33,7 @@ from trainmaster.live.server.resources import (
     JobDetail,
     JobProgress,
     Jobs,
+    JobTimeline,
     JobView,
     LoggedEvent,
     Problem,
@@ -214,6 +218,10 @@ def incident(**more: Any) -> Incident:
         resumed_at=Instant(AT - 57_500_000),
         steps_lost=34,
         seconds_by_phase={"detect": 0.1, "restore": 2.4},
+        hosts=(HostId("gpu-4"),),
+        ranks=tuple(range(8)),
+        lost_s=2.5,
+        lost_gpu_s=40.0,
     ).but(**more)
 
 
@@ -222,6 +230,12 @@ ACCOUNT = JobAccount(
     productive_s=114.0,
     goodput=0.95,
     seconds_by_phase={"productive": 114.0, "launch": 3.5, "restore": 2.4, "detect": 0.1, "save": 0.0},
+    gpus=16,
+    losses=(
+        Loss(cause="start", phase="launch", seconds=3.5, gpu_s=56.0),
+        Loss(cause="host-lost", phase="restore", seconds=2.4, gpu_s=38.4),
+        Loss(cause="host-lost", phase="detect", seconds=0.1, gpu_s=1.6),
+    ),
     steps=1234,
     steps_lost_planned=0,
     steps_lost_unplanned=34,
@@ -277,6 +291,31 @@ def detail(view: JobView, **more: Any) -> JobDetail:
     return told.but(**more)
 
 
+def life(view: JobView) -> JobTimeline:
+    """The spans of `ACCOUNT`: gpu-4 was lost a minute ago, and gpu-2 took its place."""
+    start, lost, back = AT - 120_000_000, AT - 60_000_000, AT - 57_500_000
+    marks = ((start + 3_500_000, "launch", ""), (lost, "training", ""), (lost + 100_000, "detect", "job-1.a1/1"))
+    marks += ((back, "restore", "job-1.a1/1"), (AT, "training", ""))
+    spans, at = [], start
+    for end, phase, incident in marks if view.attempt else ():
+        spans.append(
+            Span(start=Instant(at), end=Instant(end), phase=phase, attempt="job-1.a1", epoch=1, incident=incident)
+        )
+        at = end
+    return JobTimeline(
+        index=900,
+        at=AT,
+        job=view.id,
+        start=Instant(start),
+        end=AT,
+        spans=tuple(spans),
+        members=(
+            Stay(host=HostId("gpu-2"), start=Instant(back), end=AT),
+            Stay(host=HostId("gpu-4"), start=Instant(start), end=Instant(lost)),
+        ),
+    )
+
+
 def world(api: FakeApi) -> None:
     """Eight hosts, a job that runs, one that waits, one that failed."""
     hosts = (
@@ -305,6 +344,12 @@ def world(api: FakeApi) -> None:
     for view in (*jobs, ended):
         for name in (view.id, view.name):
             api.answer("GET", f"/v1/jobs/{name}", detail(view))
+        api.answer("GET", f"/v1/jobs/{view.id}/timeline", life(view))
+    lines = [
+        JobLine(id=view.id, name=view.name, state=view.state, hosts=view.hosts_wanted, account=detail(view).account)
+        for view in (*jobs, ended)
+    ]
+    api.answer("GET", "/v1/account", FleetReport(index=900, at=AT, account=fleet_account(lines)))
     status = StatusView(
         index=900,
         at=AT,

@@ -38,6 +38,7 @@ from trainmaster.live.server.resources import (
     JobDetail,
     Jobs,
     JobSubmission,
+    JobTimeline,
     SubmitReport,
 )
 from trainmaster.training import PRELOAD, losses
@@ -189,7 +190,11 @@ class House:
 
     def finish(self, name: str, timeout_s: float = PATIENCE_S) -> JobDetail:
         """The finished job, whose account has been checked to add up."""
-        return add_up(self.until(name, "it finishes", lambda detail: detail.job.state == "finished", timeout_s))
+        detail = add_up(self.until(name, "it finishes", lambda detail: detail.job.state == "finished", timeout_s))
+        life = self.get(f"/v1/jobs/{detail.job.id}/timeline", JobTimeline)
+        assert abs(sum(span.end - span.start for span in life.spans) / 1e6 - detail.account.wall_s) < 1e-3, life
+        assert (life.spans[0].start, life.spans[-1].end) == (life.start, life.end), life
+        return detail
 
     def directory(self, name: str) -> Path:
         return Path(self.detail(name).directory)
@@ -319,10 +324,12 @@ def add_up(detail: JobDetail) -> JobDetail:
     assert abs(sum(account.seconds_by_phase.values()) - account.wall_s) < 1e-3, account
     assert min(account.seconds_by_phase.values()) >= 0.0, account
     assert abs(account.productive_s - account.goodput * account.wall_s) < 1e-3, account
+    assert abs(sum(loss.seconds for loss in account.losses) + account.productive_s - account.wall_s) < 1e-3, account
     for incident in account.incidents:
         if incident.resumed_at is not None:
             away_s = (incident.resumed_at - incident.last_step_at) / 1e6
-            assert abs(sum(incident.seconds_by_phase.values()) - away_s) < 1e-3, incident
+            replay_s = incident.seconds_by_phase.get("replay", 0.0)
+            assert abs(incident.lost_s - replay_s - away_s) < 1e-3, incident
     return detail
 
 

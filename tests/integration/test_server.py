@@ -372,6 +372,8 @@ def test_a_job_is_submitted_found_and_cancelled(place: ServerProcess) -> None:
     job = place.post("/v1/jobs", JobSubmission(spec=spec))["job"]
     assert place.get("/v1/jobs/llama")["job"]["id"] == place.get(f"/v1/jobs/{job}")["job"]["id"] == job
     assert place.get("/v1/jobs/llama")["directory"] == str(place.state / "jobs" / job)
+    assert {span["phase"] for span in place.get("/v1/jobs/llama/timeline")["spans"]} == {"queue"}
+    assert [line["id"] for line in place.get("/v1/account")["account"]["jobs"]] == [job]
     assert place.post("/v1/jobs", JobSubmission(spec=spec), status=409)["reason"]["token"] == "name-taken"
     place.post(f"/v1/jobs/{job}/cancel", JobChange(reason="wrong file"))
     assert place.get("/v1/jobs")["items"] == []

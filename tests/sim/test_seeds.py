@@ -9,7 +9,7 @@ import os
 import pytest
 
 from tests.sim.world import World
-from trainmaster.core.accounting.goodput import account
+from trainmaster.core.accounting.goodput import account, gpus_of
 from trainmaster.core.base.ids import HostId, JobId, Owner
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.seed import Stream
@@ -37,11 +37,13 @@ from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, Resta
 HOSTS = tuple(HostId(f"h{n}") for n in range(9))
 FAULTS_UNTIL_S = 150.0
 END_BOUND_S = 1200.0
+ACCOUNT_EVERY = 20
+"""Events between two looks at the accounts."""
 SEEDS = int(os.environ.get("TRAINMASTER_SEEDS", "25"))
 
 
 def spec_of(host: HostId) -> HostSpec:
-    return HostSpec(id=host, cluster="c", pod="p", rack=f"r{int(host[1:]) // 2}", platform="laptop", gpus=0)  # type: ignore[arg-type]
+    return HostSpec(id=host, cluster="c", pod="p", rack=f"r{int(host[1:]) // 2}", platform="laptop", gpus=8)  # type: ignore[arg-type]
 
 
 def job(name: str, hosts: int, spares: int, restarts: int = 50, ranks: int = 1) -> JobSpec:
@@ -81,6 +83,8 @@ class Run:
         assert self.shadow.snapshot() == self.engine.snapshot()
         wrong = broken(self.engine.state, self.engine._derived)
         assert not wrong, f"after event {self.engine.index} {event}: {wrong}"
+        if self.engine.index % ACCOUNT_EVERY == 0:
+            check_accounts(self)
         for effect in effects:
             self.world.deliver(effect)
 
@@ -202,6 +206,29 @@ class Run:
         return "\n".join(lines)
 
 
+def check_accounts(run: Run) -> None:
+    """Every GPU-second of every job is productive, or of an incident, or what its start, queue, saves and end took."""
+    state = run.engine.state
+    for job in state.jobs.values():
+        attempts = [state.attempts[name] for name in job.attempts]
+        told = account(job, attempts, state.now, gpus=gpus_of(attempts, state.hosts))
+        assert (told.gpus, told.unit) == ((8 * job.spec.hosts, "GPU") if attempts else (_ranks(job.spec), "rank"))
+        known = {incident.cause.token.value for incident in told.incidents}
+        of_none = sum(loss.gpu_s for loss in told.losses if loss.cause not in known)
+        of_incidents = sum(incident.lost_gpu_s for incident in told.incidents)
+        whole = of_incidents + of_none + told.productive_s * told.gpus
+        assert whole == pytest.approx(told.wall_s * told.gpus, abs=1e-2), (job.id, told)
+        for incident in told.incidents:
+            if incident.resumed_at is not None:
+                away_s = (incident.resumed_at - incident.last_step_at) / 1e6
+                lost_s = away_s + incident.seconds_by_phase.get("replay", 0.0)
+                assert incident.lost_s == pytest.approx(lost_s, abs=1e-3), incident
+
+
+def _ranks(spec: JobSpec) -> int:
+    return spec.hosts * spec.ranks_per_host
+
+
 def check_end(run: Run) -> None:
     jobs = run.engine.state.jobs
     assert jobs[JobId("job-1")].state is JobState.FINISHED, run.story()
@@ -209,10 +236,10 @@ def check_end(run: Run) -> None:
     assert "flash_attn" in str(jobs[JobId("job-3")].reason)
     for attempt, epoch, restored, newest in run.world.resumed_from:
         assert restored == newest, (attempt, epoch)
+    check_accounts(run)
     for job in jobs.values():
         attempts = [run.engine.state.attempts[name] for name in job.attempts]
         result = account(job, attempts, run.engine.state.now)
-        assert sum(result.seconds_by_phase.values()) == pytest.approx(result.wall_s, abs=1e-3)
         handed_over = [incident for incident in result.incidents if incident.cause.token is Token.DRAINED]
         assert all(incident.steps_lost == 0 for incident in handed_over), handed_over
     again = Engine()

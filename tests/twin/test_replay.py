@@ -74,8 +74,8 @@ def test_causes_are_what_is_not_productive(run: Run) -> None:
     for job in state.jobs.values():
         attempts = [state.attempts[name] for name in job.attempts]
         told = account(job, attempts, state.now)
-        lost = lost_by_cause(job, attempts, told, state.now)
-        assert abs(sum(lost.values()) - (told.wall_s - told.productive_s)) < 1e-3, job.id
+        lost = lost_by_cause(told)
+        assert abs(sum(lost.values()) - (told.wall_s - told.productive_s) * told.gpus) < 1e-3 * told.gpus, job.id
     report = replayed(entries_of(run))
     assert report.interruptions
     assert set(report.interruptions) <= set(report.lost_gpu_s_by_cause)

@@ -10,14 +10,15 @@ import click
 from trainmaster.cli.client import Client, complete_jobs, connect, job_path
 from trainmaster.cli.errors import WrongUsage
 from trainmaster.cli.follow import Json, Lines, Screen, Teller, follow, judge
+from trainmaster.cli.job_account import incidents, report
 from trainmaster.cli.job_looks import diagnose, stacks
+from trainmaster.cli.job_show import constant, show
 from trainmaster.cli.options import Change, Noun, changes, check_writable, settings_flags, shows
-from trainmaster.cli.output import Column, Output, duration_text, instant_text, say
-from trainmaster.cli.words import DURATION, ENDED, hosts_text, job_state, loss_text, reason_text, section, small_table
+from trainmaster.cli.output import Column, Output, instant_text, say
+from trainmaster.cli.words import DURATION, ENDED, hosts_text, job_state, reason_text, section, small_table
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.reasons import Reason
-from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.words import count_text
 from trainmaster.live.server.resources import (
@@ -137,95 +138,6 @@ def ls(everything: bool, output: Output) -> None:
     output.listing("job", found.items, columns, extra={"index": found.index, "at": found.at})
 
 
-@job.command(
-    examples=[
-        ("trainmaster job show llama", "the newest job of this name"),
-        ("trainmaster job show job-7 -o json", "everything, for programs"),
-        ("trainmaster job show job-7 --columns goodput,restarts", "two fields"),
-    ],
-    exit_codes=(0, 2, 3, 5, 6),
-)
-@_job_argument
-@shows
-def show(name: str, output: Output) -> None:
-    """Show one job.
-
-    Where it runs, how far it is, what it lost and to what, and where its things lie.
-    """
-    detail = connect().get(job_path(name), JobDetail)
-    output.one("job", detail, _fields(detail))
-    if output.form not in ("table", "wide") or output.columns:
-        return
-    spent = sorted(detail.account.seconds_by_phase.items(), key=lambda item: -item[1])
-    if any(value > 0 for _, value in spent):
-        wall = detail.account.wall_s
-        section("Time")
-        columns = [
-            Column("phase", lambda row: row[0]),
-            Column("seconds", lambda row: round(row[1], 1)),
-            Column("share", lambda row: row[1] / wall if wall else 0.0, lambda share: f"{share:.1%}"),
-        ]
-        small_table(output, [row for row in spent if row[1] > 0], columns)
-    if detail.account.incidents:
-        section("Incidents")
-        at = Column("at", lambda item: item.detected_at, lambda instant: instant_text(instant, detail.at))
-        small_table(output, detail.account.incidents, [at, *_INCIDENT_COLUMNS])
-
-
-_INCIDENT_COLUMNS: Final = [
-    Column("kind", lambda item: "planned" if item.planned else "unplanned"),
-    Column("epoch", lambda item: item.epoch),
-    Column("left", lambda item: fold(item.left)),
-    Column("joined", lambda item: fold(item.joined)),
-    Column("steps_lost", lambda item: item.steps_lost),
-    Column("away_s", lambda item: round((item.resumed_at - item.last_step_at) / 1e6, 1) if item.resumed_at else None),
-    Column("cause", lambda item: reason_text(item.cause)),
-]
-
-
-def _fields(detail: JobDetail) -> list[Column]:
-    job, spec, told, account = detail.job, detail.spec, detail.progress, detail.account
-    figures = f"step {job.step:,}" if job.step >= 0 else ""
-    if told is not None and told.step >= 0:
-        figures = f"step {told.step:,}, loss {loss_text(told.loss)}, {told.step_s:.3f} s/step"
-        figures += f" ({_age(detail, told.step_at)} ago)"
-    saved = f"step {job.published_step:,}" if job.published_step >= 0 else ""
-    ranks = count_text(spec.hosts * spec.ranks_per_host, "rank")
-    values: list[tuple[str, object]] = [
-        ("job", f"{job.id} {job.name}"),
-        ("state", job_state(job)),
-        ("reason", reason_text(job.reason)),
-        ("since", instant_text(job.since, detail.at)),
-        ("submitted", f"{instant_text(detail.submitted_at, detail.at)} by {detail.by}"),
-        ("command", " ".join(spec.command)),
-        ("size", f"{ranks} on {count_text(spec.hosts, 'host')}, {count_text(spec.spares, 'spare')} wanted"),
-        ("hosts", fold(job.hosts)),
-        ("spares", fold(job.spares)),
-        ("attempt", f"{job.attempt} epoch {job.epoch}" if job.attempt else ""),
-        ("progress", figures),
-        ("saved", saved),
-        ("goodput", _goodput(detail)),
-        ("restarts", job.restarts),
-        ("lost steps", f"{account.steps_lost_unplanned:,} unplanned, {account.steps_lost_planned:,} planned"),
-        ("directory", detail.directory),
-        ("checkpoints", spec.checkpoint.directory or "in its directory"),
-    ]
-    return [_constant(name, value) for name, value in values]
-
-
-def _goodput(detail: JobDetail) -> str:
-    """Where no step was ever reported, the share of time that went into steps is not known, which is not 0 %."""
-    account = detail.account
-    if not account.wall_s:
-        return ""
-    wall = duration_text(seconds(account.wall_s))
-    return f"{account.goodput:.1%} of {wall}" if detail.job.step >= 0 else f"unknown, no step was reported in {wall}"
-
-
-def _age(detail: JobDetail, at: int) -> str:
-    return duration_text(max(0, detail.at - at))
-
-
 class Ahead(Value):
     """A job that gets hosts before this one."""
 
@@ -279,13 +191,9 @@ def why(name: str, output: Output) -> None:
         ("numbers", numbers),
         ("next", answer.advice),
     ]
-    output.one("job-why", answer, [_constant(name, value) for name, value in values])
+    output.one("job-why", answer, [constant(name, value) for name, value in values])
     if output.form in ("table", "wide") and not output.columns and _wants_hosts(detail.job):
         _print_queue(answer, output)
-
-
-def _constant(name: str, value: object) -> Column:
-    return Column(name, lambda _: value, state=name == "state")
 
 
 def _print_queue(answer: JobWhy, output: Output) -> None:
@@ -404,8 +312,8 @@ def watch(name: str, timeout: float | None, output: Output) -> None:
     judge(follow(client, detail, teller, timeout))
 
 
-job.add_command(diagnose)
-job.add_command(stacks)
+for command in (show, incidents, report, diagnose, stacks):
+    job.add_command(command)
 
 
 @job.command(

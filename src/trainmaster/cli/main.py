@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "job": ("trainmaster.cli.job:job", "Submit training jobs, see how they are, end them."),
     "maint": ("trainmaster.cli.maint:maint", "Plan maintenance, ask for it, and follow it."),
     "node": ("trainmaster.cli.host:host", "The same as host."),
+    "report": ("trainmaster.cli.report:report", "Show what all jobs lost, and to what."),
     "rma": ("trainmaster.cli.rma:rma", "See and steer parts that go back to their vendor."),
     "server": ("trainmaster.cli.server:server", "Run the server."),
     "status": ("trainmaster.cli.status:status", "Show what needs a person, hosts, jobs and the server."),

@@ -16,6 +16,9 @@ WIDTH, LEFT, RIGHT = 1060, 92, 24
 LANE, GAP, TOP = 22, 8, 80
 CHART = 150
 
+_STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 259_200, 604_800)
+"""Between two marks of the axis."""
+
 COLOURS = {
     "training": "#009e73",
     "member": "#009e73",
@@ -116,13 +119,23 @@ def mark(lanes: Lanes, at: Instant, text: str, bottom: int, rise: int = 0) -> st
 
 def axis(lanes: Lanes, bottom: int) -> list[str]:
     length_s = in_seconds(lanes.end - lanes.start)
-    every = next(step for step in (1, 2, 5, 10, 20, 30, 60, 120, 300) if length_s / step <= 16 or step == 300)
+    every = next((step for step in _STEPS_S if length_s / step <= 16), 86_400 * -(-int(length_s / 16) // 86_400))
     marks = []
     for second in range(0, int(length_s) + 1, every):
         x = x_of(lanes, lanes.start + second * 1_000_000)
         marks.append(f'<line x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{bottom}" stroke="#eceff1"/>')
-        marks.append(words(x, bottom + 14, f"{second} s", 'text-anchor="middle" fill="#78909c" font-size="10"'))
+        marks.append(
+            words(x, bottom + 14, _second_text(second, every), 'text-anchor="middle" fill="#78909c" font-size="10"')
+        )
     return marks
+
+
+def _second_text(second: int, every: int) -> str:
+    """In the greatest unit that all marks are whole numbers of."""
+    for size, unit in ((86_400, "d"), (3_600, "h")):
+        if every % size == 0:
+            return f"{second // size} {unit}"
+    return f"{second} s"
 
 
 def loss_chart(losses: Sequence[LossRow], top: int) -> list[str]:

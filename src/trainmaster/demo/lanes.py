@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from trainmaster.core.accounting.goodput import Span, timeline
+from trainmaster.core.accounting.timeline import Span, timeline
 from trainmaster.core.base.ids import HostId, JobId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value

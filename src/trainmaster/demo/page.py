@@ -31,11 +31,9 @@ def html(report: Report, picture: str, broken: Sequence[str]) -> str:
     return document(parts)
 
 
-def document(parts: Sequence[str]) -> str:
+def document(parts: Sequence[str], title: str = "Trainmaster demo") -> str:
     """The parts are HTML already."""
-    head = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Trainmaster demo</title><style>{_STYLE}</style>'
-    )
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     return f"{head}<body>{''.join(parts)}</body></html>\n"
 
 

@@ -4,9 +4,8 @@ Every event goes into a fresh engine; what it wants done must be, byte for byte,
 log. The first difference ends the replay: from there on state and log are two histories, and a comparison of them
 would only repeat the first. After events, the invariants are looked at, which the live server does not pay for.
 
-Causes of lost time come from the accounts of the jobs, cut by their incidents: from the last step before an incident to
-the first after it is the incident's, what was done again is shared out by the steps that each lost, a wait before the
-first start is the queue's. So all causes together are wall time minus productive time, exactly.
+Causes of lost time are those of the accounts of the jobs (`core/accounting`): all together are wall time minus
+productive time, exactly.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from trainmaster.core.accounting.goodput import account, timeline
+from trainmaster.core.accounting.goodput import account, gpus_of
 from trainmaster.core.accounting.report import JobAccount
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.time import Instant, in_seconds
@@ -25,8 +24,6 @@ from trainmaster.core.engine import Engine
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.invariants import broken
 from trainmaster.core.maintenance.watcher import Watcher
-from trainmaster.core.recovery.attempt import Attempt
-from trainmaster.core.scheduling.job import Job
 from trainmaster.core.words import sentence
 from trainmaster.twin.report import Wait, operations_by_kind, operations_by_outcome, sums
 
@@ -183,17 +180,19 @@ class Replay:
         outcomes = operations_by_outcome(maintenance.counts)
         visited = sum(1 for host in compute if maintenance.visited.get(host))
         jobs = {job.id: (job, [state.attempts[name] for name in job.attempts]) for job in state.jobs.values()}
-        accounts = {name: account(job, attempts, state.now) for name, (job, attempts) in jobs.items()}
-        gpus = max((host.spec.gpus for host in state.hosts.values()), default=0) or 1
+        accounts = {
+            name: account(job, attempts, state.now, gpus=gpus_of(attempts, state.hosts))
+            for name, (job, attempts) in jobs.items()
+        }
         causes: dict[str, float] = {}
         rows: dict[str, dict[str, int]] = {}
         trained = 0.0
-        for name, (job, attempts) in jobs.items():
-            width = job.spec.hosts * gpus
-            trained += accounts[name].productive_s * width
-            for cause, lost_s in lost_by_cause(job, attempts, accounts[name], state.now).items():
-                causes[cause] = causes.get(cause, 0.0) + lost_s * width
-            rows[f"{name} {job.spec.name}"] = _interruptions(accounts[name])
+        for name, (job, _) in jobs.items():
+            told = accounts[name]
+            trained += told.productive_s * told.gpus
+            for cause, lost_gpu_s in lost_by_cause(told).items():
+                causes[cause] = causes.get(cause, 0.0) + lost_gpu_s
+            rows[f"{name} {job.spec.name}"] = _interruptions(told)
         return ReplayReport(
             events=self.engine.index,
             first_at=self._first,
@@ -262,34 +261,12 @@ def _bytes(effect: AnyEffect | None) -> str:
 # Where the time went
 
 
-def lost_by_cause(job: Job, attempts: Sequence[Attempt], told: JobAccount, now: Instant) -> dict[str, float]:
-    """Seconds of a job that were not productive, by cause: the token of an incident, or `start`, `queue`, `save`,
-    `finish`. `told` is the job's account at `now`."""
+def lost_by_cause(told: JobAccount) -> dict[str, float]:
+    """Seconds of a job's GPUs that were not productive, by cause (see `Loss`)."""
     lost: dict[str, float] = {}
-    saves = 0.0
-    for span in timeline(job, attempts, now):
-        if span.phase == "training":
-            continue
-        length = in_seconds(span.end - span.start)
-        saves += length if span.phase == "save" else 0.0
-        cause = _cause_at(told, span.start) or (span.phase if span.phase in ("queue", "finish") else "start")
-        lost[cause] = lost.get(cause, 0.0) + length
-    lost["save"] = told.seconds_by_phase.get("save", 0.0) - saves
-    again = told.seconds_by_phase.get("replay", 0.0)
-    steps = sum(incident.steps_lost for incident in told.incidents)
-    assert steps or not again, (job.id, again)
-    for incident in told.incidents:
-        cause = incident.cause.token.value
-        lost[cause] = lost.get(cause, 0.0) + again * incident.steps_lost / max(steps, 1)
-    return {cause: found for cause, found in lost.items() if found > 0}
-
-
-def _cause_at(told: JobAccount, at: Instant) -> str:
-    """Of the newest incident that stopped the job before and had not ended; empty: there is none."""
-    for incident in reversed(told.incidents):
-        if incident.last_step_at <= at and (incident.resumed_at is None or at < incident.resumed_at):
-            return str(incident.cause.token)
-    return ""
+    for loss in told.losses:
+        lost[loss.cause] = lost.get(loss.cause, 0.0) + loss.gpu_s
+    return lost
 
 
 def _interruptions(told: JobAccount) -> dict[str, int]:

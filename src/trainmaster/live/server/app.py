@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.value import encode
 from trainmaster.live.server import (
+    accounts,
     agents,
     changes,
     diagnosis,
@@ -38,6 +39,7 @@ async def openapi(call: Call) -> Response:
 ROUTES: Final[tuple[Route, ...]] = (
     *agents.ROUTES,
     *people.ROUTES,
+    *accounts.ROUTES,
     *diagnosis.ROUTES,
     *changes.ROUTES,
     *maintenance.ROUTES,

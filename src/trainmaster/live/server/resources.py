@@ -13,6 +13,7 @@
     GET  /v1/jobs/J                                  JobDetail    (J: id, or the name of the newest job of that name)
     GET  /v1/jobs/J/logs                             text/plain   ?rank=0&epoch=0&lines=100
     POST /v1/jobs/J/cancel | requeue                 JobChange    -> ChangeReport
+    .    /v1/account, /v1/jobs/J/timeline            see `accounts.py`
     GET  /v1/snapshot                                the state of the engine, canonical bytes; for operators
     GET  /v1/events                                  Events       ?since=INDEX&limit=N
     .    /v1/maintenance, operations, trains, ...    see `maintenance_resources.py`
@@ -24,7 +25,9 @@ input, 401 no or wrong token, 403 not allowed, 413 too large, 500 a fault of the
 `Trainmaster-User: NAME`.
 """
 
+from trainmaster.core.accounting.fleet import FleetAccount
 from trainmaster.core.accounting.report import JobAccount
+from trainmaster.core.accounting.timeline import Span, Stay
 from trainmaster.core.base.ids import AttemptId, ClusterId, ComponentName, HostId, JobId, Owner, PodId, RackId
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason
@@ -159,6 +162,26 @@ class JobDetail(Value):
     progress: JobProgress | None
     account: JobAccount
     history: tuple[Chapter, ...]
+
+
+class FleetReport(Value):
+    index: int
+    """Log index that the answer reflects."""
+    at: Instant
+    account: FleetAccount
+
+
+class JobTimeline(Value):
+    index: int
+    at: Instant
+    job: JobId
+    start: Instant
+    end: Instant
+    """Of the job; while it lives, now."""
+    spans: tuple[Span, ...]
+    """In order and without gaps."""
+    members: tuple[Stay, ...]
+    """Of hosts that did not stay from the first epoch to the last."""
 
 
 class StatusView(Value):

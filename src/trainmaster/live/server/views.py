@@ -4,7 +4,8 @@ anything, and each reads the state while it equals the log."""
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from trainmaster.core.accounting.goodput import account
+from trainmaster.core.accounting.goodput import account, gpus_of
+from trainmaster.core.accounting.report import JobAccount
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, JobId, job_of
 from trainmaster.core.base.reasons import Reason, Token, because
@@ -180,10 +181,26 @@ def save_failure(attempt: Attempt) -> Reason | None:
     return Reason(token=Token.SAVE_FAILED, sentence=epoch.save_failure, numbers=numbers)
 
 
-def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, directory: str) -> JobDetail:
+def still_since(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Instant | None:
+    """The end of the last step of a running job that stands still; None: it doesn't."""
     told = progress(state, job, live)
-    still = stall(state, job, live, now) is not None
+    return told.step_at if told is not None and stall(state, job, live, now) is not None else None
+
+
+def job_account(state: ClusterState, job: Job, live: LiveView, now: Instant) -> JobAccount:
+    told = progress(state, job, live)
     attempts = [state.attempts[name] for name in job.attempts]
+    return account(
+        job,
+        attempts,
+        max(now, state.now),
+        told.step if told is not None else -1,
+        still_since(state, job, live, now),
+        gpus_of(attempts, state.hosts),
+    )
+
+
+def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, directory: str) -> JobDetail:
     return JobDetail(
         index=state.index,
         at=now,
@@ -192,14 +209,8 @@ def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, dire
         by=job.by,
         submitted_at=job.submitted_at,
         directory=directory,
-        progress=told,
-        account=account(
-            job,
-            attempts,
-            max(now, state.now),
-            told.step if told is not None else -1,
-            told.step_at if told is not None and still else None,
-        ),
+        progress=progress(state, job, live),
+        account=job_account(state, job, live, now),
         history=job.story,
     )
 

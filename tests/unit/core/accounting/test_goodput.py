@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.fixtures import Stage, failure, host_spec, job_spec, stage
 
-from trainmaster.core.accounting.goodput import account, timeline
+from trainmaster.core.accounting.goodput import account
+from trainmaster.core.accounting.timeline import members, timeline
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner
 from trainmaster.core.base.time import Instant, seconds
@@ -20,6 +21,7 @@ from trainmaster.core.recovery.cause import first_cause
 from trainmaster.core.recovery.events import WorkerExited
 from trainmaster.core.recovery.exits import alone
 from trainmaster.core.scheduling.job import Job, JobState
+from trainmaster.core.scheduling.request import RestartBudget
 
 CASE = Path(__file__).parents[3] / "cases" / "94-account-for-one-incident"
 
@@ -287,3 +289,72 @@ def test_the_spans_are_the_wall_exactly(life: tuple[Job, list[Attempt], Instant]
     assert sum(result.seconds_by_phase.values()) == pytest.approx(result.wall_s, abs=1e-9)
     assert all(share >= 0 for share in result.seconds_by_phase.values())
     assert 0.0 <= result.goodput <= 1.0
+
+
+def test_steps_that_were_lost_twice() -> None:
+    """1. A job dies at step 100 with a checkpoint of step 50, and again at step 70 of the second try. 2. The third try
+    does 50 steps again: those up to 70 because of the second death, the others because of the first; the second try
+    repeated its own twenty because of the first. 3. Each record has its host, its rank, its GPU-seconds, and what is
+    lost is in no record twice."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=2, ranks_per_host=2))
+    play.at(100)
+    play.exit(attempt, 3, "failed", signal=9, step=100)
+    play.at(104)
+    play.train(attempt, restored=50)
+    play.at(123)
+    play.exit(attempt, 0, "failed", signal=9, step=70)
+    play.at(126)
+    play.train(attempt, restored=50)
+    play.at(226)
+    result = play.account("job-1", last_step=151)
+    first, second = result.incidents
+    assert (first.hosts, first.ranks, second.hosts, second.ranks) == (("h2",), (3,), ("h1",), (0,))
+    assert first.seconds_by_phase["replay"] == pytest.approx(19.0 + 30.0)
+    assert second.seconds_by_phase["replay"] == pytest.approx(19.0)
+    assert (first.steps_lost, second.steps_lost) == (50, 20)
+    assert first.lost_gpu_s == pytest.approx(4 * (4.0 + 49.0))
+    assert (result.gpus, result.unit) == (4, "rank")
+    of_none = sum(loss.seconds for loss in result.losses if loss.cause != "worker-killed")
+    assert first.lost_s + second.lost_s + of_none + result.productive_s == pytest.approx(226.0)
+
+
+def test_a_job_that_was_cancelled_had_no_incident() -> None:
+    """1. A job is cancelled at its tenth second. 2. Nobody was interrupted: what follows its last step is its end."""
+    play = stage(1)
+    attempt = play.running(job_spec(hosts=1))
+    play.at(10)
+    play.cancel("job-1")
+    play.exit(attempt, 0, "stopped", step=9, step_at=9.0)
+    play.at(20)
+    result = play.account("job-1")
+    assert result.incidents == ()
+    assert {loss.cause for loss in result.losses} <= {"start", "save", "finish"}
+
+
+def test_a_failure_that_ended_the_job_is_an_incident() -> None:
+    """1. A job without restarts is killed at step 57. 2. The record says who, and that nothing was resumed."""
+    play = stage(1)
+    attempt = play.running(job_spec(hosts=1, restart=RestartBudget(max_restarts=0)))
+    play.at(57)
+    play.exit(attempt, 0, "failed", signal=9, step=50, step_at=50.0)
+    (incident,) = play.account("job-1").incidents
+    assert play.job("job-1").state is JobState.FAILED
+    assert (incident.resumed_at, incident.ranks) == (None, (0,))
+    assert incident.seconds_by_phase == {"interrupt": 7.0}
+
+
+def test_who_came_and_who_left() -> None:
+    """1. A host drains after 50 s and a spare takes its place. 2. The stays of both meet there; who was a member all
+    the time is not listed."""
+    play = stage(3)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.at(50)
+    play.drain("h2")
+    play.at(51)
+    play.all_exit(attempt, "yielded", step=50)
+    play.at(53)
+    play.train(attempt, restored=50)
+    play.at(103)
+    stays = members(play.job("job-1"), [attempt], play.now)
+    assert [(stay.host, stay.start / 1e6, stay.end / 1e6) for stay in stays] == [("h2", 0.0, 51.0), ("h3", 51.0, 103.0)]
