@@ -21,7 +21,7 @@ ATTEMPT, HOST = AttemptId("job-1.a1"), HostId("h1")
 @pytest.mark.parametrize("seed", range(20))
 def test_fifty_shots_meet_everything(seed: int) -> None:
     """Whatever the seed: every kind alone, every pair of kinds, every moment; nothing dies twice in one shot."""
-    shots = draw.draw(seed, 50, RANKS, SPARES)
+    shots = draw.draw(seed, 50, RANKS, SPARES, tuple(Kind), tuple(Moment))
     groups = Counter(tuple(victim.kind for victim in shot.victims) for shot in shots)
     assert set(groups) == {(kind,) for kind in Kind} | set(draw.pairs(tuple(Kind)))
     moments = Counter(shot.moment for shot in shots)

@@ -218,11 +218,11 @@ class House:
         path = self.directory(name) / f"metrics-{attempt}-e{epoch}.jsonl"
         return decode(path.read_bytes().partition(b"\n")[0], Line).step
 
-    def reference(self, steps: int, hosts: int = 2) -> dict[int, str]:
+    def reference(self, steps: int, hosts: int = 2, timeout_s: float = PATIENCE_S) -> dict[int, str]:
         """Losses of an undisturbed run, as hexadecimal floats by step."""
         if (steps, hosts) not in self._reference:
             name = self.submit(job("reference", training(steps, 0.0), every=0, hosts=hosts))
-            told = self.finish(name)
+            told = self.finish(name, timeout_s)
             assert told.job.restarts == 0
             self._reference[steps, hosts] = self.hexes(name)
             assert sorted(self._reference[steps, hosts]) == list(range(1, steps + 1))

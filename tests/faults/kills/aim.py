@@ -22,6 +22,7 @@ from trainmaster.live.agent.files import read_or_none
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.processes import ProcessName, is_alive
 from trainmaster.live.agent.talk import RunningGroup
+from trainmaster.storage.arena import Arena, map_file
 from trainmaster.training.metrics import Line
 
 LOOK_S = 0.0005
@@ -115,14 +116,28 @@ class Eye:
         """Whether the job is there now. `after`: for moments of a re-forming, the epoch that was broken."""
         if moment in (Moment.SAVE, Moment.PUBLISH):
             return self._saves(published_next=moment is Moment.PUBLISH)
+        if moment in (Moment.COPY, Moment.REPLICATION):
+            return any(_is_held(arena, moment) for arena in self._arenas())
         phases = [seat.phase() for seat in self.seats(self.epoch())] if self.epoch() > after else []
         if moment is Moment.STOPPED:
             running = sum(seat.runs() for seat in self.seats(after))
             return running < self.ranks - 1 and max(phases, default=Phase.CREATED) is Phase.CREATED
+        if moment is Moment.ADRIFT:
+            return max(phases, default=Phase.CREATED) is Phase.CREATED and any(map(self._is_adrift, self.seats(after)))
         if moment is Moment.JOINING:
             return any(Phase.SPAWNED <= phase <= Phase.ATTACHED for phase in phases)
         assert moment is Moment.FIRST_STEP, moment
         return Phase.RESTORED in phases
+
+    def _is_adrift(self, seat: Seat) -> bool:
+        """Its end in the epoch was told, and its process lives."""
+        return self._paths[seat.host].exit_record(self.attempt, seat.epoch, seat.rank).exists() and seat.runs()
+
+    def _arenas(self) -> Iterator[Arena]:
+        for seat in self.seats(self.epoch()):
+            arena = map_file(self._paths[seat.host].arena(self.attempt, seat.rank))
+            if arena is not None:
+                yield arena
 
     def _saves(self, published_next: bool) -> bool:
         """Whether a save of the newest epoch is under way; `published_next`: and has only its rename left."""
@@ -131,6 +146,15 @@ class Eye:
             if save is not None and path.name == staging_name(save.step, self.epoch()):
                 return not published_next or (path / MANIFEST_NAME).exists()
         return False
+
+
+def _is_held(arena: Arena, moment: Moment) -> bool:
+    """Whether a snapshot is being taken, or one that is whole is not yet at a peer."""
+    whole = arena.snapshots()
+    newest = whole[0].sequence if whole else 0
+    if moment is Moment.COPY:
+        return newest > arena.parts > len(whole)
+    return newest > arena.word("replicated_sequence") > 0
 
 
 class Steps:

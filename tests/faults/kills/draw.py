@@ -26,6 +26,7 @@ class Kind(Enum):
     HOST = "host"
     SPARE = "spare"  # the host of a spare, with its memory and its directory
     SERVER = "server"
+    VAULT = "vault"
 
 
 ENDS_EPOCH: Final = frozenset({Kind.WORKER, Kind.KEEPER, Kind.HOST})
@@ -40,11 +41,17 @@ class Moment(Enum):
     PUBLISH = "in a publish"
     STOPPED = "between the fence and the launch"
     JOINING = "while the ranks meet"
+    ADRIFT = "while a rank is adrift"
     FIRST_STEP = "in the first step"
+    COPY = "in the copy of a snapshot"
+    REPLICATION = "in a replication"
 
 
-OPENED: Final = frozenset({Moment.STOPPED, Moment.JOINING, Moment.FIRST_STEP})
+OPENED: Final = frozenset({Moment.STOPPED, Moment.JOINING, Moment.ADRIFT, Moment.FIRST_STEP})
 """Moments of a re-forming."""
+KINDS: Final = tuple(kind for kind in Kind if kind is not Kind.VAULT)
+MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.ADRIFT, Moment.COPY, Moment.REPLICATION))
+"""Those that a job of the kind that is shot at has."""
 ANY_SHARE: Final = 3
 """Unaimed shots for one of each aimed moment."""
 PAIRS_OF_TEN: Final = 6
@@ -56,7 +63,7 @@ RESTED_SHARE: Final = 0.6
 class Victim(Value):
     kind: Kind
     place: int
-    """The rank whose host, keeper, agent or worker it is; for a spare its number among the spares."""
+    """The rank whose host, keeper, agent, vault or worker it is; for a spare its number among the spares."""
 
     def words(self) -> str:
         if self.kind is Kind.SERVER:
@@ -96,12 +103,7 @@ def pairs(kinds: Sequence[Kind]) -> tuple[tuple[Kind, Kind], ...]:
 
 
 def draw(
-    seed: int,
-    count: int,
-    ranks: int,
-    spares: int,
-    kinds: Sequence[Kind] = tuple(Kind),
-    moments: Sequence[Moment] = tuple(Moment),
+    seed: int, count: int, ranks: int, spares: int, kinds: Sequence[Kind] = KINDS, moments: Sequence[Moment] = MOMENTS
 ) -> tuple[Shot, ...]:
     """The shots of a run. `kinds` and `moments`: those that are possible in it."""
     assert count > 0

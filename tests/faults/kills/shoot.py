@@ -29,6 +29,8 @@ STEPS_LOOK = 20
 """One look of so many asks for steps as well, which takes longer."""
 BUSY_S, IDLE_S = 0.02, 0.5
 """What a step takes at least: while something is aimed at, and while hosts come back."""
+HELD_S = 0.1
+"""For how long a copy that is aimed at is held before it is whole: one of a small model is over before it is seen."""
 
 
 class Hit(Value):
@@ -54,7 +56,7 @@ class Range:
 
     def fire(self, shot: Shot, of: int) -> Hit:
         """Raises `AssertionError` if the job does not recover."""
-        self.set_pace(BUSY_S)
+        self.set_pace(BUSY_S, HELD_S if shot.moment is Moment.COPY else 0.0)
         before = self.steps.newest()
         until(f"{shot.after_steps} more steps", lambda: self.steps.newest() >= before + shot.after_steps, RECOVER_S)
         for victim in shot.victims:
@@ -92,9 +94,10 @@ class Range:
         whole = job.attempt_state == "running" and len(job.spares) == len(self.eye.plan.hosts) - len(job.hosts)
         return whole and all(host.connected for host in hosts) and len(self.eye.spares()) == len(job.spares) and idle
 
-    def set_pace(self, seconds: float) -> None:
+    def set_pace(self, step_s: float, copy_s: float = 0.0) -> None:
+        """How long a step takes at least, and how long a copy is held before it is whole."""
         whole = self.pace.with_suffix(".next")
-        whole.write_text(str(seconds))
+        whole.write_text(f"{step_s} {copy_s}")
         whole.rename(self.pace)
 
     # --- aiming
