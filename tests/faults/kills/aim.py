@@ -6,6 +6,8 @@ forming of a membership is, the directory of checkpoints tells how far a save is
 millisecond; what it saw may be over when the signal arrives, so who shoots looks again afterwards.
 """
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from trainmaster.live.adapters import local
 from trainmaster.live.adapters.local import LocalPlan
 from trainmaster.live.agent.files import read_or_none
 from trainmaster.live.agent.paths import HostPaths
-from trainmaster.live.agent.processes import ProcessName, is_alive
+from trainmaster.live.agent.processes import ProcessName, is_alive, name_of
 from trainmaster.live.agent.talk import RunningGroup
 from trainmaster.storage.arena import Arena, map_file
 from trainmaster.training.metrics import Line
@@ -97,6 +99,16 @@ class Eye:
         record = read_or_none(self._paths[host].keeper(self.attempt))
         keeper = decode(record, ProcessName) if record is not None else None
         return keeper if keeper is not None and is_alive(keeper) else None
+
+    def vault(self, host: HostId) -> ProcessName | None:
+        """The vault of the attempt on a host, if it runs: the child of the keeper that gives way to the others."""
+        keeper = self.keeper(host)
+        children = read_or_none(Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")) if keeper is not None else None
+        for pid in map(int, (children or b"").split()):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0):
+                    return name_of(pid)
+        return None
 
     def spares(self) -> list[HostId]:
         """Hosts that keep the attempt warm and hold no rank of its newest epoch."""

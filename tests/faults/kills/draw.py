@@ -49,7 +49,6 @@ class Moment(Enum):
 
 OPENED: Final = frozenset({Moment.STOPPED, Moment.JOINING, Moment.ADRIFT, Moment.FIRST_STEP})
 """Moments of a re-forming."""
-KINDS: Final = tuple(kind for kind in Kind if kind is not Kind.VAULT)
 MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.ADRIFT, Moment.COPY, Moment.REPLICATION))
 """Those that a job of the kind that is shot at has."""
 ANY_SHARE: Final = 3
@@ -103,7 +102,12 @@ def pairs(kinds: Sequence[Kind]) -> tuple[tuple[Kind, Kind], ...]:
 
 
 def draw(
-    seed: int, count: int, ranks: int, spares: int, kinds: Sequence[Kind] = KINDS, moments: Sequence[Moment] = MOMENTS
+    seed: int,
+    count: int,
+    ranks: int,
+    spares: int,
+    kinds: Sequence[Kind] = tuple(Kind),
+    moments: Sequence[Moment] = MOMENTS,
 ) -> tuple[Shot, ...]:
     """The shots of a run. `kinds` and `moments`: those that are possible in it."""
     assert count > 0

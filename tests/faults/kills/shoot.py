@@ -41,7 +41,7 @@ class Hit(Value):
     """The newest finished step at the kill."""
     epoch: int
     aimed: bool
-    """The moment was still there just after the kill."""
+    """The moment was there just before the kill."""
     back_s: float
     """From the kill to the end of the next step."""
     next_epoch: int
@@ -62,10 +62,11 @@ class Range:
         for victim in shot.victims:
             until(f"{victim.words()} exists", lambda victim=victim: self._exists(victim), RECOVER_S, 0.02)
         triggers = [self._trigger(victim) for victim in shot.victims] if shot.opener is None else None
-        self._aim(shot)
-        step, epoch = self.steps.newest(), self.eye.epoch()
-        killed_s = _pull(triggers or [self._trigger(victim) for victim in shot.victims])
-        aimed = shot.moment is Moment.ANY or self.eye.is_at(shot.moment, epoch if shot.moment is Moment.STOPPED else 0)
+        broken = self._aim(shot)
+        triggers = triggers or [self._trigger(victim) for victim in shot.victims]
+        aimed = shot.moment is Moment.ANY or self.eye.is_at(shot.moment, broken)
+        killed_s, epoch = _pull(triggers, self.eye)
+        step = self.steps.newest()
         least = epoch + 1 if any(victim.kind in ENDS_EPOCH for victim in shot.victims) else epoch
         until(f"a step after {shot.words()}", lambda: self.steps.after(killed_s, least), RECOVER_S, 0.005)
         found = self.steps.after(killed_s, least)
@@ -102,18 +103,23 @@ class Range:
 
     # --- aiming
 
-    def _aim(self, shot: Shot) -> None:
+    def _aim(self, shot: Shot) -> int:
+        """Waits for the moment of a shot; for one of a re-forming, the epoch that was broken."""
         if shot.moment is Moment.ANY:
             self._part_of_step(shot.part_of_step)
-        elif shot.opener is None:
+            return 0
+        if shot.opener is None:
             until(f"it is {shot.moment.value}", lambda: self.eye.is_at(shot.moment, 0), AIM_S)
-        else:
-            for _ in range(OPENINGS):
-                if self._open(shot.moment, shot.opener):
-                    return
+            return 0
+        for _ in range(OPENINGS):
+            broken, met = self._open(shot.moment, shot.opener)
+            if met:
+                break
+        return broken
 
-    def _open(self, moment: Moment, rank: int) -> bool:
-        """Kills a rank and waits for a moment of the re-forming that follows. False: it passed before it was seen."""
+    def _open(self, moment: Moment, rank: int) -> tuple[int, bool]:
+        """Kills a rank and waits for a moment of the re-forming that follows: the epoch that was broken, and whether
+        the moment was seen before it was over."""
         opener = self._worker(rank)
         assert opener.process is not None
         broken = opener.epoch
@@ -126,7 +132,7 @@ class Range:
             return seen[-1] or (len(seen) % STEPS_LOOK == 0 and bool(self.steps.after(killed_s, broken + 1)))
 
         until(f"it is {moment.value}, or over", look, RECOVER_S)
-        return seen[-1]
+        return broken, seen[-1]
 
     def _part_of_step(self, part: float) -> None:
         """Anywhere in a step: right after one ended, the time that a part of one takes."""
@@ -146,6 +152,9 @@ class Range:
             case Kind.AGENT:
                 seat = self.eye.seat(victim.place)
                 return seat is not None and local.process_of(self.house.state, local.agent_of(seat.host)) is not None
+            case Kind.VAULT:
+                seat = self.eye.seat(victim.place)
+                return seat is not None and self.eye.vault(seat.host) is not None
             case _:
                 seat = self.eye.seat(victim.place)
                 return seat is not None and self.eye.keeper(seat.host) is not None
@@ -177,9 +186,9 @@ class Range:
             return lambda: local.kill_host(state, seat.host)
         if victim.kind is Kind.AGENT:
             return lambda: _unless_gone(lambda: local.kill_agent(state, seat.host))
-        keeper = self.eye.keeper(seat.host)
-        assert keeper is not None, victim
-        return lambda: send(keeper, SIGKILL)
+        process = self.eye.keeper(seat.host) if victim.kind is Kind.KEEPER else self.eye.vault(seat.host)
+        assert process is not None, victim
+        return lambda: send(process, SIGKILL)
 
 
 def _unless_gone(kill: Callable[[], None]) -> None:
@@ -190,8 +199,8 @@ def _unless_gone(kill: Callable[[], None]) -> None:
         print(f"not killed: {error}")
 
 
-def _pull(triggers: list[Callable[[], object]]) -> float:
-    """Pulls all of them at once; when, in seconds since 1970."""
+def _pull(triggers: list[Callable[[], object]], eye: Eye) -> tuple[float, int]:
+    """Pulls all of them at once; when, in seconds since 1970, and in which epoch."""
     together = threading.Barrier(len(triggers))
 
     def pull(trigger: Callable[[], object]) -> None:
@@ -201,8 +210,8 @@ def _pull(triggers: list[Callable[[], object]]) -> float:
     threads = [threading.Thread(target=pull, args=(trigger,)) for trigger in triggers[1:]]
     for thread in threads:
         thread.start()
-    killed_s = time.time()
+    epoch, killed_s = eye.epoch(), time.time()
     pull(triggers[0])
     for thread in threads:
         thread.join()
-    return killed_s
+    return killed_s, epoch
