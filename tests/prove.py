@@ -38,13 +38,14 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
         ["tests/twin/test_lemons.py", "tests/twin/test_sick.py"],
     ),
     "numerics": ({"TRAINMASTER_NUMERICS_STEPS": "150"}, ["tests/unit/training/test_numerics_loss.py"]),
+    "vault_kills": ({"TRAINMASTER_VAULT_KILLS": "48"}, ["tests/integration/test_vault_stores.py"]),
     "training": (
         {"TRAINMASTER_SAVE_KILLS": "20"},
         ["tests/integration/test_training_resume.py", "tests/integration/test_training_faults.py"],
     ),
 }
 
-ALONE = frozenset({"server_kills", "random_kills", "training", "group_check", "deep_check"})
+ALONE = frozenset({"server_kills", "random_kills", "training", "vault_kills", "group_check", "deep_check"})
 """Proofs with real processes, which have the machine for themselves."""
 
 

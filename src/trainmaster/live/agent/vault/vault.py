@@ -69,10 +69,13 @@ class Vault:
                     self._take(message)
 
     def _meet(self, message: Peers) -> None:
-        """A membership begins; each rank says so."""
-        if self._known is not None and message.epoch <= self._known.epoch:
+        """A membership begins, or a vault of it was started anew; each rank says so."""
+        known, self._known = self._known, message
+        if known is None or message.epoch == known.epoch:
             return
-        self._known = message
+        if message.epoch < known.epoch:
+            self._known = known
+            return
         for sender in self._senders.values():
             sender.drop_before(message.epoch)
         self._storer.drop_before(message.epoch)
@@ -102,6 +105,9 @@ class Vault:
         sender.want(Wish(own, message.sequence, message.epoch, peer_of(known, self._place)))
 
     def _store(self, known: Peers, message: Announce, own: OwnArena) -> None:
+        if not known.directory:
+            own.not_stored("the job has no checkpoint directory, so nothing is stored")
+            return
         order = Order(
             directory=known.directory,
             job=known.job,
