@@ -115,13 +115,18 @@ class Eye:
         members = {seat.host for seat in self.seats(self.epoch())}
         return [host for host in self.plan.hosts if host not in members and self.keeper(host) is not None]
 
-    def is_idle(self, host: HostId) -> bool:
-        """Whether the agent of a host has done all that it was asked: its keeper is warm, for one."""
+    def busy(self) -> list[HostId]:
+        """Hosts whose agents have not done all that they were asked: a keeper that is not warm yet, for one."""
+        return [host for host in self.plan.hosts if not self._is_idle(host)]
+
+    def _is_idle(self, host: HostId) -> bool:
         open_effects: dict[EffectId, bool] = {}
         for raw in (read_or_none(self._paths[host].journal) or b"").splitlines(keepends=True):
-            entry = decode(raw, JournalLine).entry if raw.endswith(b"\n") else None
-            if entry is not None:
-                open_effects[entry.effect] = entry.outcome is None
+            line = decode(raw, JournalLine) if raw.endswith(b"\n") else JournalLine()
+            if line.entry is not None:
+                open_effects[line.entry.effect] = line.entry.outcome is None
+            for effect in line.dropped:
+                open_effects.pop(effect, None)
         return not any(open_effects.values())
 
     def is_at(self, moment: Moment, after: int) -> bool:

@@ -86,14 +86,19 @@ class Range:
     def rest(self) -> None:
         """Waits until everything is whole again: every host, every spare, the job."""
         self.set_pace(IDLE_S)
-        until("the server answers and all is whole", self._is_whole, RECOVER_S, 0.1)
+        deadline = time.monotonic() + RECOVER_S
+        while lacking := self._lacking():
+            assert time.monotonic() < deadline, f"not whole within {RECOVER_S:g} s: {lacking}"
+            time.sleep(0.1)
 
-    def _is_whole(self) -> bool:
-        job = self.house.detail(self.name).job
-        hosts = self.house.hosts().values()
-        idle = all(self.eye.is_idle(host) for host in self.eye.plan.hosts)
-        whole = job.attempt_state == "running" and len(job.spares) == len(self.eye.plan.hosts) - len(job.hosts)
-        return whole and all(host.connected for host in hosts) and len(self.eye.spares()) == len(job.spares) and idle
+    def _lacking(self) -> str:
+        """What is not whole yet."""
+        job, hosts = self.house.detail(self.name).job, self.house.hosts().values()
+        away = [host.id for host in hosts if not host.connected]
+        wanted, busy = len(self.eye.plan.hosts) - len(job.hosts), self.eye.busy()
+        if job.attempt_state != "running" or away or busy:
+            return f"the job is {job.attempt_state}; away: {away}; at work: {busy}"
+        return "" if len(job.spares) == len(self.eye.spares()) == wanted else f"spares are {job.spares}"
 
     def set_pace(self, step_s: float, copy_s: float = 0.0) -> None:
         """How long a step takes at least, and how long a copy is held before it is whole."""
