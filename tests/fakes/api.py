@@ -17,8 +17,11 @@ from trainmaster.core.accounting.timeline import Span, Stay
 from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner, PodId, RackId
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason, Token, because
-from trainmaster.core.base.time import Instant
+from trainmaster.core.base.time import DAY, Instant
 from trainmaster.core.base.value import Value, encode
+from trainmaster.core.checkpoint.choice import choose
+from trainmaster.core.checkpoint.rate import History, estimate
+from trainmaster.core.checkpoint.tiers import Tier
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.recovery.events import CheckpointPublished
 from trainmaster.core.scheduling.request import JobSpec
@@ -37,6 +40,7 @@ from trainmaster.live.server.resources import (
     JobView,
     LoggedEvent,
     Problem,
+    SavesView,
     StatusView,
 )
 
@@ -275,6 +279,15 @@ def progress(view: JobView, step: int) -> JobProgress:
     )
 
 
+_RATE = estimate(History(failures=12, host_time=4_000 * DAY))
+_CHOICE = choose(
+    [Tier(name="storage", failures_per_s=_RATE.per_s(2), stall_s=3.0, restart_s=40.0)], 0.25, _RATE, hosts=2
+)
+SAVES = SavesView(
+    every_steps=_CHOICE.every_steps, auto=True, sentence=_CHOICE.sentence, chosen_at=Instant(AT), choice=_CHOICE
+)
+
+
 def detail(view: JobView, **more: Any) -> JobDetail:
     told = JobDetail(
         index=900,
@@ -287,6 +300,7 @@ def detail(view: JobView, **more: Any) -> JobDetail:
         progress=progress(view, 1234) if view.attempt else None,
         account=ACCOUNT if view.attempt else NOTHING,
         history=(Chapter(at=Instant(AT - 120_000_000), start="queued", end="active", cause="placed"),),
+        saves=SAVES if view.attempt else None,
     )
     return told.but(**more)
 

@@ -46,14 +46,14 @@ def spec_of(host: HostId) -> HostSpec:
     return HostSpec(id=host, cluster="c", pod="p", rack=f"r{int(host[1:]) // 2}", platform="laptop", gpus=8)  # type: ignore[arg-type]
 
 
-def job(name: str, hosts: int, spares: int, restarts: int = 50, ranks: int = 1) -> JobSpec:
+def job(name: str, hosts: int, spares: int, restarts: int = 50, ranks: int = 1, auto: bool = False) -> JobSpec:
     return JobSpec(
         name=name,
         command=("python", "train.py"),
         hosts=hosts,
         spares=spares,
         ranks_per_host=ranks,
-        checkpoint=CheckpointPolicy(directory="/ckpt", every_steps=10),
+        checkpoint=CheckpointPolicy(directory="/ckpt", every_steps=0 if auto else 10, auto=auto),
         # three kills at start in a row are chance here, and no proof of anything; a missing module is
         restart=RestartBudget(max_restarts=restarts, same_failure_limit=3 if name == "broken" else restarts),
     )
@@ -113,7 +113,7 @@ class Run:
         for host in HOSTS:
             self.world.soon(lambda host=host: self.world.power_on(host), 1.0)
         self.submit(JobSubmitted(at=self.world.now, spec=job("wide", 4, 1, ranks=2), by=Owner("person:a")))
-        self.submit(JobSubmitted(at=self.world.now, spec=job("small", 2, 1), by=Owner("person:b")))
+        self.submit(JobSubmitted(at=self.world.now, spec=job("small", 2, 1, auto=self.seed >= 8), by=Owner("person:b")))
         self.submit(JobSubmitted(at=self.world.now, spec=job("broken", 1, 0), by=Owner("person:b")))
         self.world.launch_faults[JobId("job-3")] = "ModuleNotFoundError: No module named 'flash_attn'"
 

@@ -43,6 +43,7 @@ from trainmaster.core.recovery.events import (
 )
 
 STEP_S = 1.0
+STALL_S = 0.3
 
 End = tuple[int, str, Failure | None]
 """Rank, how it ended, and why."""
@@ -57,6 +58,9 @@ class Group:
     world: int
     ranks: dict[int, HostId] = field(default_factory=dict)
     asked: set[HostId] = field(default_factory=set)
+    save_every: dict[HostId, int] = field(default_factory=dict)
+    """As told, where a job leaves it open how often it saves."""
+    saved: int = 0
     step: int = 0
     phase: Phase = Phase.SPAWNED
     over: bool = False
@@ -260,7 +264,9 @@ class World:
             self._launch(agent, effect)
         elif isinstance(effect, AskWorkers):
             group = self.groups.get((effect.attempt, effect.epoch))
-            if group is not None:
+            if group is not None and effect.request == "interval":
+                group.save_every[agent.host] = effect.every_steps
+            elif group is not None:
                 group.asked.add(agent.host)
         elif isinstance(effect, StopWorkers):
             self._stop(agent, effect.attempt, effect.epoch)
@@ -303,7 +309,7 @@ class World:
             culprit = self.chance.integer(group.world)
             self._fail(group, culprit, error=error)
             return
-        group.step = self.published.get(self._job(group), 0)
+        group.step = group.saved = self.published.get(self._job(group), 0)
         self.resumed_from.append((group.attempt, group.epoch, group.step, self.published.get(self._job(group), 0)))
         for phase in (Phase.ATTACHED, Phase.GROUPED, Phase.RESTORED):
             self._phase(group, phase)
@@ -327,11 +333,13 @@ class World:
             self._phase(group, Phase.TRAINING)
         leaving = len(group.asked) == len(set(group.ranks.values()))
         finished = group.step >= self.total_steps
-        if leaving or finished or group.step % self.save_every == 0:
-            self.published[job] = group.step
+        every = max(group.save_every.values(), default=0)
+        due = group.step - group.saved >= every if every else group.step % self.save_every == 0
+        if leaving or finished or due:
+            self.published[job] = group.saved = group.step
             host = group.ranks[0]
             published = CheckpointPublished(
-                at=self.now, host=host, attempt=group.attempt, epoch=group.epoch, step=group.step
+                at=self.now, host=host, attempt=group.attempt, epoch=group.epoch, step=group.step, stall_s=STALL_S
             )
             self.report(self.agents[host], published)
         if leaving or finished:

@@ -30,6 +30,7 @@ from trainmaster.live.server.resources import (
     Jobs,
     JobSubmission,
     JobView,
+    SavesView,
     SubmitReport,
 )
 
@@ -161,6 +162,8 @@ class JobWhy(Value):
     """With spares."""
     hosts_free: int
     would_help: tuple[str, ...]
+    saves: SavesView | None = None
+    """How often it saves, and why."""
 
 
 @job.command(
@@ -180,7 +183,7 @@ def why(name: str, output: Output) -> None:
     """
     client = connect()
     detail = client.get(job_path(name), JobDetail)
-    answer = explain(detail.job, client)
+    answer = explain(detail.job, client).but(saves=detail.saves)
     reason = answer.reason
     numbers = ", ".join(f"{key} {value}" for key, value in reason.numbers.items()) if reason else ""
     values: list[tuple[str, object]] = [
@@ -190,6 +193,7 @@ def why(name: str, output: Output) -> None:
         ("why", reason.sentence if reason else f"nothing is wrong: it is {answer.state}"),
         ("numbers", numbers),
         ("next", answer.advice),
+        ("saves", answer.saves.sentence if answer.saves is not None else ""),
     ]
     output.one("job-why", answer, [constant(name, value) for name, value in values])
     if output.form in ("table", "wide") and not output.columns and _wants_hosts(detail.job):

@@ -11,7 +11,7 @@ from trainmaster.core.accounting.fleet import causes, lost_gpu_s
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.time import seconds
 from trainmaster.core.words import count_text
-from trainmaster.live.server.resources import JobDetail
+from trainmaster.live.server.resources import JobDetail, SavesView
 
 WORST = 5
 """Causes and incidents that are shown; the rest is told by `job incidents`."""
@@ -91,6 +91,7 @@ def _fields(detail: JobDetail) -> list[Column]:
         ("attempt", f"{job.attempt} epoch {job.epoch}" if job.attempt else ""),
         ("progress", figures),
         ("saved", saved),
+        ("saves", _saves(detail.saves)),
         ("goodput", _goodput(detail)),
         ("restarts", job.restarts),
         ("lost steps", f"{account.steps_lost_unplanned:,} unplanned, {account.steps_lost_planned:,} planned"),
@@ -116,3 +117,12 @@ def _age(detail: JobDetail, at: int) -> str:
 def constant(name: str, value: object) -> Column:
     """A field whose value is known already."""
     return Column(name, lambda _: value, state=name == "state")
+
+
+def _saves(saves: SavesView | None) -> str:
+    """How often, in short; `job why` tells the rest."""
+    if saves is None or saves.choice is None:
+        return saves.sentence if saves is not None else ""
+    storage, expected = saves.choice.tiers[-1], saves.choice.efficiency
+    every = f"every {count_text(storage.every_steps, 'step')}"
+    return f"{every} ({duration_text(seconds(storage.interval_s))}), chosen: {expected:.1%} expected"

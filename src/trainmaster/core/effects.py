@@ -68,11 +68,14 @@ class LaunchWorkers(GangEffect):
 
 
 class AskWorkers(GangEffect):
-    """Put a request on the boards of the workers of an epoch. Done when written."""
+    """Put a request on the boards of the workers of an epoch. Done when written. *interval*: save every so many steps
+    from now on; the others are answered once."""
 
     attempt: AttemptId
     epoch: int
-    request: Literal["checkpoint", "yield"]
+    request: Literal["checkpoint", "yield", "interval"]
+    every_steps: int = 0
+    """Of an interval."""
 
 
 class StopWorkers(GangEffect):

@@ -13,6 +13,7 @@ import msgspec
 
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId, JobId
 from trainmaster.core.base.time import Instant
+from trainmaster.core.checkpoint.measured import Exposure
 from trainmaster.core.effects import AnyEffect, attempt_of
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.health.book import Health
@@ -48,6 +49,7 @@ class ClusterState(msgspec.Struct, kw_only=True):
     """Jobs that wait for hosts, in the order in which they get them."""
     maintenance: Maintenance = msgspec.field(default_factory=Maintenance)
     health: Health = msgspec.field(default_factory=Health)
+    exposure: Exposure = msgspec.field(default_factory=Exposure)
     wanting: list[AttemptId] = []
     """Live attempts that want hosts: for a vacant place, a hand-over or a spare; oldest first. They come before the
     queue, so that a gang that lost a member is not stranded."""

@@ -18,6 +18,7 @@
     [checkpoint]
     dir = "checkpoints"                      # default: a directory below the job's own
     every_steps = 100                        # default 0: when asked for and at the end
+    # every = "auto"                         # instead: as often as wastes least, chosen while the job runs
     keep = 2
 
     [restart]
@@ -151,6 +152,10 @@ def _checkpoint(table: Table, base: Path) -> CheckpointPolicy:
         every_steps=table.integer("every_steps", defaults.every_steps, 0, 10**9),
         keep=table.integer("keep", defaults.keep, 1, 10_000),
     )
+    if table.has("every"):
+        policy = policy.but(auto=table.choice("every", "", ("auto",)) == "auto", every_steps=0)
+        if table.has("every_steps"):
+            table.note("every", 'every = "auto" chooses the number of steps itself', "remove every_steps, or every")
     if table.has("dir") and not table.text("dir", ""):
         table.note("dir", "the path is empty", "write a path, or remove the key for a directory below the job's own")
     table.finish()

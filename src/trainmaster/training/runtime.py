@@ -89,7 +89,7 @@ class Session:
         self._global_batch = 0
         self._numerics = ""
         self._loss = math.nan
-        self._saved_step = -1
+        self._saved_step = self._tried_step = -1
         self._seen_request = 0  # the page is fresh, so a request that came while we started is still to be answered
         self._seen_checkpoint = 0
         self._yielded = False
@@ -134,7 +134,7 @@ class Session:
         restored = self._checkpoints.restore(model, optimizer) if self._checkpoints else None
         if restored is not None:
             assert self._checkpoints is not None
-            self._step = self._saved_step = restored.step
+            self._step = self._saved_step = self._tried_step = restored.step
             self._samples = restored.position.samples
             self._global_batch = restored.position.global_batch
             self._tell(restored.sentence)
@@ -232,11 +232,9 @@ class Session:
         number = self._board.integer("request_number")
         request = Request(self._board.integer("request")) if number > self._seen_request else Request.NONE
         checkpoint = number if request == Request.CHECKPOINT else 0
-        asked, leave = maxima(checkpoint, int(request == Request.YIELD))
+        asked, leave, told = maxima(checkpoint, int(request == Request.YIELD), self._board.integer("every_steps"))
         self._seen_request = max(self._seen_request, number)
-        every = self._here.checkpoint_every_steps
-        due = every is not None and self._step > 0 and self._step % every == 0
-        if (leave or due or asked > self._seen_checkpoint) and self._saved_step != self._step:
+        if (leave or self._is_due(told) or asked > self._seen_checkpoint) and self._saved_step != self._step:
             self._save()
         self._seen_checkpoint = max(self._seen_checkpoint, asked)
         if leave and self._step < total:
@@ -245,6 +243,14 @@ class Session:
                 self._tell(
                     f"asked to yield at step {self._step}, but nothing is saved: training goes on; {self._board.note()}"
                 )
+
+    def _is_due(self, told: int) -> bool:
+        """So many steps after the last try, if the agents told how many (the greatest number that any rank was told, so
+        all agree); else at the steps that the environment names."""
+        if told > 0:
+            return self._step - max(self._tried_step, 0) >= told
+        every = self._here.checkpoint_every_steps
+        return every is not None and self._step > 0 and self._step % every == 0
 
     def _save(self) -> None:
         if self._checkpoints is None:
@@ -256,6 +262,7 @@ class Session:
 
     def _save_now(self, checkpoints: Checkpoints, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         started = time.monotonic()
+        self._tried_step = self._step
         _advance(self._board, Phase.SAVING)
         position = Position(
             samples=self._samples, global_batch=self._global_batch, step=self._step, numerics=self._numerics
@@ -267,6 +274,7 @@ class Session:
             self._tell(f"the save of step {self._step} failed: {failure}")
         else:
             self._saved_step = saved.step
+            self._board.put("last_save_s", time.monotonic() - started)
             self._board.put("published_step", saved.step)
             self._tell(saved.complaint)
         self._board.put("save_s", float(self._board.get("save_s")) + time.monotonic() - started)

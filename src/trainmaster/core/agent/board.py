@@ -63,6 +63,8 @@ _FIELDS: Final[dict[str, tuple[int, str]]] = {
     "grouped_at": (120, "<q"),
     "restored_at": (128, "<q"),
     "first_step_at": (136, "<q"),
+    "last_save_s": (144, "<d"),  # how long the newest save held the steps up
+    "every_steps": (2040, "<q"),  # written by the agent: save every so many steps; 0 = as the environment says
     "request": (2048, "<q"),  # written by the agent
     "request_number": (2056, "<q"),  # written by the agent; a new number is a new request
     "note_length": (2064, "<q"),  # worker: bytes of the UTF-8 note that follows (last save error, fallback, ...)
@@ -90,6 +92,8 @@ class Reading(Value):
     grouped_at: Instant
     restored_at: Instant
     first_step_at: Instant
+    last_save_s: float
+    every_steps: int
     request: Request
     request_number: int
     note: str

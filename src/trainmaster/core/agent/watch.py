@@ -107,7 +107,12 @@ class Told:
             self._published = reading.published_step
             events.append(
                 CheckpointPublished(
-                    at=now, host=self.host, attempt=self.attempt, epoch=self.epoch, step=reading.published_step
+                    at=now,
+                    host=self.host,
+                    attempt=self.attempt,
+                    epoch=self.epoch,
+                    step=reading.published_step,
+                    stall_s=reading.last_save_s,
                 )
             )
         return events

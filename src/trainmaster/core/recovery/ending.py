@@ -6,6 +6,7 @@ from trainmaster.core.base.time import Duration
 from trainmaster.core.effects import StopWorkers
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import HostState
+from trainmaster.core.recovery import pacing
 from trainmaster.core.recovery.attempt import STOP_GRACE, Attempt, AttemptState
 from trainmaster.core.recovery.exits import Exits
 from trainmaster.core.recovery.forming import move
@@ -20,6 +21,9 @@ def end(step: Step, attempt: Attempt, state: AttemptState, job_state: JobState, 
     move(step, attempt, state, cause.sentence)
     attempt.cause, attempt.ended_at, attempt.waiting = cause, step.now, None
     attempt.undecided, attempt.handover = False, None
+    pacing.stopped(step, attempt)
+    if attempt.epochs:
+        pacing.threw_back(step, attempt, attempt.epoch, lost_hosts=False)
     if attempt.epochs and not attempt.epoch.ended_by:
         attempt.epoch.ended_by = "finished" if state is AttemptState.FINISHED else "stopped"
         attempt.epoch.detected_at = attempt.epoch.decided_at = step.now

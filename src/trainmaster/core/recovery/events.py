@@ -104,6 +104,8 @@ class CheckpointPublished(Event):
     attempt: AttemptId
     epoch: int
     step: int
+    stall_s: float = 0.0
+    """How long the save held the steps up; 0: not known."""
 
 
 class CheckpointFailed(Event):

@@ -13,6 +13,7 @@ from trainmaster.core.base.time import after, in_seconds
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
 from trainmaster.core.health.offender import acts as offenders
+from trainmaster.core.recovery import pacing
 from trainmaster.core.recovery.attempt import ATTEMPT_MACHINE, FORM_DEADLINE, Attempt, AttemptState, Change, Epoch
 from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
 from trainmaster.core.recovery.exits import Exits
@@ -93,6 +94,8 @@ def form(step: Step, attempt: Attempt, members: tuple[HostId, ...]) -> None:
     number, before = len(attempt.epochs) + 1, attempt.members
     changed = [place for place, host in enumerate(members) if host != before[place]] if members != before else []
     changes = tuple(Change(place=place, left=before[place], joined=members[place]) for place in changed)
+    if attempt.epochs:
+        pacing.threw_back(step, attempt, attempt.epoch, lost_hosts=bool(changes))
     attempt.epochs.append(Epoch(number=number, changes=changes, formed_at=step.now))
     attempt.members = members
     attempt.exits, attempt.refusals = Exits(), {}

@@ -12,6 +12,7 @@ from trainmaster.core.base.time import Duration, after, in_seconds
 from trainmaster.core.effects import AskWorkers, PrepareAttempt
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.recovery import pacing
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Handover
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.forming import add_spares, move
@@ -120,6 +121,7 @@ def all_yielded(step: Step, attempt: Attempt) -> None:
     handover, epoch = attempt.handover, attempt.epoch
     reason = handover.reason if handover is not None else Reason(token=Token.YIELDED, sentence="the ranks left unasked")
     epoch.ended_by, epoch.cause = "yielded", reason
+    pacing.stopped(step, attempt)
     epoch.detected_at = epoch.decided_at = step.now
     epoch.failed_at = max((exit.first.at for exit in attempt.exits.told), default=step.now)
     step.unwake(f"yield/{attempt.id}")
@@ -142,6 +144,7 @@ def yield_overdue(step: Step, attempt: Attempt) -> None:
         end(step, attempt, AttemptState.PREEMPTED, JobState.QUEUED, reason, gently=True)
         return
     epoch.ended_by, epoch.cause = "stopped", reason
+    pacing.stopped(step, attempt)
     epoch.detected_at = epoch.decided_at = epoch.failed_at = step.now
     attempt.handover = None
     stop_workers(step, attempt, attempt.members, Duration(0))

@@ -17,7 +17,7 @@ from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.health.offender import acts as offenders
-from trainmaster.core.recovery import budget
+from trainmaster.core.recovery import budget, pacing
 from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal, is_alike
 from trainmaster.core.recovery.cause import FirstCause, first_cause, is_echo, undetermined
 from trainmaster.core.recovery.ending import end, stop_workers
@@ -193,6 +193,7 @@ def _interrupted(step: Step, attempt: Attempt) -> None:
     attempt.undecided = True
     epoch = attempt.epoch
     epoch.detected_at, epoch.ended_by = step.now, "interrupted"
+    pacing.stopped(step, attempt)
     attempt.store_effect = None  # a store of this epoch that is reserved from now on launches nothing
     step.unwake(f"form/{attempt.id}")
     step.unwake(f"yield/{attempt.id}")

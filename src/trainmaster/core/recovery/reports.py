@@ -15,7 +15,7 @@ from trainmaster.core.effects import (
     VerifyHost,
 )
 from trainmaster.core.fleet.events import AgentDisconnected, AgentSilent, Reached
-from trainmaster.core.recovery import forming, handover, interrupt
+from trainmaster.core.recovery import forming, handover, interrupt, pacing
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Epoch
 from trainmaster.core.recovery.ending import end, stopped
 from trainmaster.core.recovery.events import (
@@ -103,6 +103,7 @@ def phase_reached(step: Step, event: EpochPhase) -> None:
     elif event.phase is Phase.TRAINING and epoch.first_step_at is None:
         epoch.first_step_at = event.at
         note_health(step.state.jobs[attempt.job])
+        pacing.began(step, attempt, event.at, event.step)
         handover.serve(step, attempt)
 
 
@@ -111,6 +112,7 @@ def published(step: Step, event: CheckpointPublished) -> None:
     if attempt is not None:
         attempt.epoch.published_step = max(attempt.epoch.published_step, event.step)
         attempt.epoch.save_failure = ""
+        pacing.saved(step, attempt, event)
 
 
 def save_failed(step: Step, event: CheckpointFailed) -> None:

@@ -9,6 +9,7 @@ from trainmaster.core.base.machine import Chapter, Machine, State
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.measured import Pacing
 from trainmaster.core.scheduling.request import JobSpec
 
 
@@ -65,6 +66,7 @@ class Job(msgspec.Struct, kw_only=True):
     failures: tuple[FailureNote, ...] = ()
     """Since the last healthy period; at most `FAILURES_KEPT`."""
     ended_at: Instant | None = None
+    pacing: Pacing = msgspec.field(default_factory=Pacing)
 
     def order_key(self) -> tuple[int, int]:
         """Queue order: higher priority first, then first come."""

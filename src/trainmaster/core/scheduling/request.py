@@ -14,6 +14,8 @@ class CheckpointPolicy(Value):
     """Absolute path, shared by all hosts; empty: a directory below the job's own."""
     every_steps: int = 0
     """0: only when asked for and at the end."""
+    auto: bool = False
+    """How often is chosen while the job runs, so that least time is wasted; `every_steps` is then 0."""
     keep: int = 2
     """Published checkpoints that retention keeps; at least 1."""
 

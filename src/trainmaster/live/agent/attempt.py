@@ -298,7 +298,10 @@ class HostAttempt:
             raise NotRun(f"no worker of epoch {effect.epoch} runs here")
         request = Request.CHECKPOINT if effect.request == "checkpoint" else Request.YIELD
         for rank in living:
-            group.boards[rank].ask(request)
+            if effect.request == "interval":
+                group.boards[rank].put("every_steps", effect.every_steps)
+            else:
+                group.boards[rank].ask(request)
 
     async def let_save(self, grace_s: float) -> None:
         """Asks the workers to save and leave, and waits until they have, or for `grace_s`. All ranks of a job agree on

@@ -65,6 +65,10 @@ def _check_spec(spec: JobSpec) -> None:
         (0 <= spec.spares <= HOSTS_MAX, f"spares must be 0 to {HOSTS_MAX}"),
         (-1000 <= spec.priority <= 1000, "priority must be -1000 to 1000"),
         (spec.checkpoint.every_steps >= 0, "checkpoint.every_steps must not be negative"),
+        (
+            not (spec.checkpoint.auto and spec.checkpoint.every_steps),
+            "checkpoint is either auto or every so many steps",
+        ),
         (spec.checkpoint.keep >= 1, "checkpoint.keep must be at least 1"),
         (spec.restart.max_restarts >= 0, "restart.max_restarts must not be negative"),
         (spec.restart.window > 0, "restart.window must be positive"),

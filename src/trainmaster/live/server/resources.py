@@ -33,6 +33,7 @@ from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.reasons import Reason
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.choice import Choice
 from trainmaster.core.events import AnyEvent
 from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.live.server.maintenance_resources import VisitView
@@ -151,6 +152,18 @@ class Jobs(Value):
     items: tuple[JobView, ...]
 
 
+class SavesView(Value):
+    """How often a job saves into its storage, and why."""
+
+    every_steps: int
+    """0: when asked for and at the end."""
+    auto: bool
+    sentence: str
+    chosen_at: Instant | None = None
+    choice: Choice | None = None
+    """Of an automatic interval, what was chosen and by which numbers; None before the first save was measured."""
+
+
 class JobDetail(Value):
     index: int
     at: Instant
@@ -162,6 +175,7 @@ class JobDetail(Value):
     progress: JobProgress | None
     account: JobAccount
     history: tuple[Chapter, ...]
+    saves: SavesView | None = None
 
 
 class FleetReport(Value):

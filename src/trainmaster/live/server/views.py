@@ -10,6 +10,7 @@ from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, JobId, job_of
 from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Instant, in_seconds
+from trainmaster.core.checkpoint.choice import TRIAL_STEPS
 from trainmaster.core.diagnosis.live import LiveDiagnosis
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
@@ -17,12 +18,22 @@ from trainmaster.core.recovery.stall import RankMark, stalled
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.state import ClusterState
 from trainmaster.core.step import Step
-from trainmaster.core.words import sentence
+from trainmaster.core.words import count_text
+from trainmaster.core.words import sentence as event_sentence
 from trainmaster.live.server import health_views, maintenance_views
 from trainmaster.live.server.full import Full
 from trainmaster.live.server.liveview import LiveView
 from trainmaster.live.server.maintenance_views import visit_view
-from trainmaster.live.server.resources import HoldView, HostView, JobDetail, JobProgress, JobView, LoggedEvent, RankView
+from trainmaster.live.server.resources import (
+    HoldView,
+    HostView,
+    JobDetail,
+    JobProgress,
+    JobView,
+    LoggedEvent,
+    RankView,
+    SavesView,
+)
 from trainmaster.ports.event_log import Entry
 
 ATTENTION_MAX = 100
@@ -212,6 +223,23 @@ def job_detail(state: ClusterState, job: Job, live: LiveView, now: Instant, dire
         progress=progress(state, job, live),
         account=job_account(state, job, live, now),
         history=job.story,
+        saves=saves_view(job),
+    )
+
+
+def saves_view(job: Job) -> SavesView:
+    """How often the job saves, and why."""
+    asked, pacing = job.spec.checkpoint, job.pacing
+    if not asked.auto:
+        every = f"every {count_text(asked.every_steps, 'step')}, as its job file says"
+        sentence = every if asked.every_steps else "when asked for and at the end, as its job file says"
+        return SavesView(every_steps=asked.every_steps, auto=False, sentence=sentence)
+    if pacing.choice is None:
+        sentence = f"first after {TRIAL_STEPS} steps, to measure what a save costs; then as often as wastes least"
+    else:
+        sentence = pacing.choice.sentence
+    return SavesView(
+        every_steps=pacing.every_steps, auto=True, sentence=sentence, chosen_at=pacing.chosen_at, choice=pacing.choice
     )
 
 
@@ -259,7 +287,7 @@ def needs_attention(step: Step, live: LiveView) -> tuple[Reason, ...]:
 
 
 def logged(entry: Entry) -> LoggedEvent:
-    return LoggedEvent(index=entry.index, event=entry.event, sentence=sentence(entry.event))
+    return LoggedEvent(index=entry.index, event=entry.event, sentence=event_sentence(entry.event))
 
 
 def concerns(entry: Entry, job: Job) -> bool:

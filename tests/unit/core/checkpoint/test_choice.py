@@ -82,7 +82,7 @@ def test_a_choice_stands_until_another_one_pays() -> None:
 
 
 def test_it_says_why() -> None:
-    """The number, the cost of a save, how often it fails and how that is known, and what other intervals would bring."""
+    """The number, the cost of a save, how often it fails and how that is known, what other intervals would bring."""
     assert chosen(storage(30.0)).sentence == (
         "every 142 steps (13.3 min), since a save holds the job up for 30 s and a failure comes every 3.09 h (on "
         "2,048 hosts, at 3.79 failures in 1,000 host-days, from 419 failures in 110,592 host-days); 90.37 % of the"
