@@ -1,7 +1,8 @@
-"""`trainmaster ckpt`: checkpoints in a directory. Needs no server and no PyTorch.
+"""`trainmaster ckpt`: checkpoints in a directory or in a bucket. Needs no server and no PyTorch.
 
-A checkpoint is given by the path of its directory, a group of them by the directory above. What is written here are
-notes beside a checkpoint (a pin, a verdict) and deletions; the bytes of a checkpoint are never changed.
+A checkpoint is given by the path of its directory, a group of them by the directory above; in a bucket by
+`s3://BUCKET/PREFIX`. What is written here are notes beside a checkpoint (a pin, a verdict) and deletions, both in
+directories only; the bytes of a checkpoint are never changed.
 """
 
 import getpass
@@ -13,6 +14,8 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from trainmaster.cli.ckpt_place import PlaceType, is_checkpoint, reaching, size_text
+from trainmaster.cli.ckpt_pull import pull_command
 from trainmaster.cli.errors import Failed, NoSuchThing, PartlyDone, WrongUsage
 from trainmaster.cli.options import Change, Noun, changes, settings, shows
 from trainmaster.cli.output import Column, Output, instant_text, say
@@ -24,6 +27,7 @@ from trainmaster.storage import directory, survey
 from trainmaster.storage.contents import Unsound
 from trainmaster.storage.directory import Pin
 from trainmaster.storage.item import NotPlain
+from trainmaster.storage.place import Place
 from trainmaster.storage.survey import Fate, View
 from trainmaster.storage.transfer import Damage
 from trainmaster.storage.whole import Opened, compare, export, verify
@@ -32,6 +36,7 @@ T = TypeVar("T")
 _PATH: Final = click.Path(path_type=Path)
 _DIRECTORY: Final = click.argument("root", metavar="DIR", type=_PATH)
 _CHECKPOINT: Final = click.argument("path", metavar="CHECKPOINT", type=_PATH)
+_PLACE: Final = click.argument("place", metavar="CHECKPOINT", type=PlaceType())
 
 
 class TensorView(Value):
@@ -67,7 +72,11 @@ class JudgedView(Value):
     ],
 )
 def ckpt() -> None:
-    """See, verify, keep, clean, compare and export checkpoints."""
+    """See, verify, keep, clean, compare, export and fetch checkpoints.
+
+    A place is a directory or `s3://BUCKET/PREFIX`. Buckets are reached with what `AWS_*` and `~/.aws` say, and need
+    `pip install 'trainmaster[s3]'`.
+    """
 
 
 @ckpt.command(
@@ -75,18 +84,21 @@ def ckpt() -> None:
         ("trainmaster ckpt ls /checkpoints", "newest first"),
         ("trainmaster ckpt ls /checkpoints -o wide", "with owner, samples and digest"),
         ("trainmaster ckpt ls /checkpoints -o name | head -1", "the newest"),
+        ("trainmaster ckpt ls s3://models/llama", "in a bucket"),
     ],
-    exit_codes=(0, 2, 3),
+    exit_codes=(0, 2, 3, 5, 6),
 )
-@_DIRECTORY
+@click.argument("place", metavar="PLACE", type=PlaceType())
 @shows
-def ls(root: Path, output: Output) -> None:
-    """List the checkpoints in a directory.
+def ls(place: Place, output: Output) -> None:
+    """List the checkpoints in a place.
 
     States: published; damaged, when it is known not to be whole; unfinished, a save that has not ended; torn, moved
     aside; foreign, another program's. Only small files are read: `verify` reads the rest.
     """
-    output.listing("checkpoint", survey.views(_existing(root)), _COLUMNS)
+    with reaching(place):
+        found = survey.views(_existing(place.path)) if place.path else survey.views_in(place.shelf())
+    output.listing("checkpoint", found, _COLUMNS)
 
 
 @ckpt.command(
@@ -97,19 +109,20 @@ def ls(root: Path, output: Output) -> None:
     ],
     exit_codes=(0, 1, 2, 3),
 )
-@_CHECKPOINT
+@_PLACE
 @click.option("--tensors", is_flag=True, help="List the tensors instead.")
 @shows
-def show(path: Path, tensors: bool, output: Output) -> None:
+def show(place: Place, tensors: bool, output: Output) -> None:
     """Show a checkpoint, ours or of plain PyTorch."""
-    opened = _opened(path)
+    opened = _opened(place)
     listed = tuple(_tensor(name, tensor) for name, tensor in sorted(opened.index.tensors.items()))
     if tensors:
         output.listing("tensor", listed, _TENSOR_COLUMNS)
         return
-    shown = ShownView(
-        checkpoint=survey.view(path.absolute()), tensors=listed, values=tuple(sorted(opened.index.values))
-    )
+    with reaching(place):
+        seen = survey.view(place.path) if place.path else survey.view_in(*place.located())
+    assert seen is not None, "it was opened a moment ago"
+    shown = ShownView(checkpoint=seen, tensors=listed, values=tuple(sorted(opened.index.values)))
     fields = [
         *(Column(each.name, _of_checkpoint(each), each.text, state=each.state) for each in _COLUMNS),
         Column("tensors", lambda item: len(item.tensors)),
@@ -128,15 +141,16 @@ def show(path: Path, tensors: bool, output: Output) -> None:
     ],
     exit_codes=(0, 1, 2, 3),
 )
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=_PATH)
+@click.argument("places", metavar="PLACE...", nargs=-1, required=True, type=PlaceType())
 @shows
-def verify_command(paths: tuple[Path, ...], output: Output) -> int:
+def verify_command(places: tuple[Place, ...], output: Output) -> int:
     """Read every byte of checkpoints and compare it with what was written.
 
-    The verdict is noted beside the checkpoint: one found sound is what cleaning keeps in any case, one found damaged no
-    longer counts as kept. "No" if anything is damaged, or if nothing says what the bytes should be (foreign).
+    In a directory the verdict is noted beside the checkpoint: one found sound is what cleaning keeps in any case, one
+    found damaged no longer counts as kept. "No" if anything is damaged, or if nothing says what the bytes should be
+    (foreign).
     """
-    found = [_judge(path, note=not settings().readonly) for given in paths for path in _checkpoints_at(given)]
+    found = [_judge(place, note=not settings().readonly) for given in places for place in _checkpoints_at(given)]
     columns = [
         Column("name", lambda item: item.name),
         Column("sound", lambda item: item.sound, _sound_text, state=True),
@@ -214,7 +228,7 @@ def gc(root: Path, keep: int, job: str | None, unfinished: bool, change: Change,
     planned = survey.fates(root, job=owner, keep=keep, unfinished=unfinished)
     while not change.dry_run and (unread := _unread_fallback(root, owner, planned)):
         say(f"reading {unread.name}, so that what stays is known to be sound")
-        _judge(unread, note=True)
+        _judge(Place(str(unread)), note=True)
         planned = survey.fates(root, job=owner, keep=keep, unfinished=unfinished)
     gone = [each for each in planned if each.act == "delete"]
     output.listing("fate", planned, _FATE_COLUMNS)
@@ -236,10 +250,10 @@ def gc(root: Path, keep: int, job: str | None, unfinished: bool, change: Change,
     ],
     exit_codes=(0, 1, 2, 3),
 )
-@click.argument("left", metavar="CHECKPOINT", type=_PATH)
-@click.argument("right", metavar="CHECKPOINT", type=_PATH)
+@click.argument("left", metavar="CHECKPOINT", type=PlaceType())
+@click.argument("right", metavar="CHECKPOINT", type=PlaceType())
 @shows
-def diff(left: Path, right: Path, output: Output) -> int:
+def diff(left: Place, right: Place, output: Output) -> int:
     """Compare two checkpoints, tensor by tensor and bit by bit, whatever number of ranks wrote them.
 
     "Yes" if they are equal. Values that are no tensors are not compared.
@@ -267,13 +281,13 @@ def diff(left: Path, right: Path, output: Output) -> int:
     ],
     exit_codes=(0, 1, 2, 3, 5),
 )
-@_CHECKPOINT
+@_PLACE
 @click.argument("file", metavar="FILE", type=_PATH)
 @click.option("--below", metavar="NAME", help="Only what lies below this name, which is left out of the names.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def export_command(path: Path, file: Path, below: str | None, force: bool) -> None:
+def export_command(place: Place, file: Path, below: str | None, force: bool) -> None:
     """Write the tensors as one safetensors file, verified on the way."""
-    opened = _opened(path)
+    opened = _opened(place)
     prefix = f"{below.rstrip('.')}." if below else ""
     names = {name: name.removeprefix(prefix) for name in sorted(opened.index.tensors) if name.startswith(prefix)}
     if not names:
@@ -287,16 +301,7 @@ def export_command(path: Path, file: Path, below: str | None, force: bool) -> No
     say(f"{len(names)} tensors, {size_text(size)}, in {file}")
 
 
-def size_text(size_bytes: int | None) -> str:
-    """`513 B`, `1.5 GiB`."""
-    if size_bytes is None:
-        return ""
-    size, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+ckpt.add_command(pull_command)
 
 
 def _sound_text(sound: bool | None) -> str:
@@ -365,14 +370,15 @@ def _published(path: Path) -> Path:
     return path
 
 
-def _opened(path: Path) -> Opened:
+def _opened(place: Place) -> Opened:
     try:
-        return Opened(path)
+        with reaching(place):
+            return Opened(place)
     except Unsound as unsound:
         kind = NoSuchThing if unsound.problems[0].token in ("no-such-checkpoint", "no-checkpoint") else Failed
-        raise kind(f"cannot use {path}", str(unsound), f"trainmaster ckpt ls {path.parent}") from unsound
+        raise kind(f"cannot use {place}", str(unsound), f"trainmaster ckpt ls {place.parent}") from unsound
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Failed(f"cannot use {path}", str(error), f"trainmaster ckpt ls {path.parent}") from error
+        raise Failed(f"cannot use {place}", str(error), f"trainmaster ckpt ls {place.parent}") from error
 
 
 def _readable(act: Callable[[], T]) -> T:
@@ -383,37 +389,39 @@ def _readable(act: Callable[[], T]) -> T:
         raise Failed("a checkpoint cannot be used", str(error), "trainmaster ckpt verify CHECKPOINT") from error
 
 
-def _checkpoints_at(path: Path) -> list[Path]:
-    """The checkpoint at a path, or those in it."""
-    _existing(path)
-    if (path / MANIFEST_NAME).exists() or (path / ".metadata").exists():
-        return [path]
-    found = [path / each.name for each in survey.views(path) if each.state not in ("unfinished", "torn")]
-    if not found:
-        raise NoSuchThing(f"there is no checkpoint in {path}", fix=f"trainmaster ckpt ls {path}")
-    return found
+def _checkpoints_at(place: Place) -> list[Place]:
+    """The checkpoint at a place, or those in it."""
+    with reaching(place):
+        if is_checkpoint(place):
+            return [place]
+        found = survey.views(_existing(place.path)) if place.path else survey.views_in(place.shelf())
+    named = [place.child(each.name) for each in found if each.state not in ("unfinished", "torn")]
+    if not named:
+        raise NoSuchThing(f"there is no checkpoint in {place}", fix=f"trainmaster ckpt ls {place}")
+    return named
 
 
-def _judge(path: Path, note: bool) -> JudgedView:
+def _judge(place: Place, note: bool) -> JudgedView:
     started = time.monotonic()
     size = 0
     sound: bool | None = None
     problems: tuple[str, ...]
     try:
-        opened = Opened(path)
-        manifest = opened.contents.manifest
-        if manifest is None:
-            problems = ("another program wrote it: nothing says what its bytes should be",)
-        else:
-            size = manifest.size_bytes()
-            problems = tuple(problem.sentence for problem in verify(opened))
-            sound = not problems
+        with reaching(place):
+            opened = Opened(place)
+            manifest = opened.contents.manifest
+            if manifest is None:
+                problems = ("another program wrote it: nothing says what its bytes should be",)
+            else:
+                size = manifest.size_bytes()
+                problems = tuple(problem.sentence for problem in verify(opened))
+                sound = not problems
     except (Unsound, msgspec.MsgspecError, ValueError) as error:
         problems, sound = (str(error),), False
-    if note and sound is not None and (path / directory.OWNER_NAME).exists():
-        survey.judged(path, "; ".join(problems), _now())
+    if note and sound is not None and place.path and (place.path / directory.OWNER_NAME).exists():
+        survey.judged(place.path, "; ".join(problems), _now())
     took_s = round(time.monotonic() - started, 3)
-    return JudgedView(name=path.name, sound=sound, size_bytes=size, took_s=took_s, problems=problems)
+    return JudgedView(name=place.name, sound=sound, size_bytes=size, took_s=took_s, problems=problems)
 
 
 def _owner(root: Path, job: str | None) -> JobId:

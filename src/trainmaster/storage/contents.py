@@ -5,8 +5,8 @@ every file there with its size), so a reader needs to verify no more than the bl
 another program has no manifest; its table of contents is believed as it is, and it is said that nothing guards it.
 """
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -16,8 +16,8 @@ from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Problem, step_of
 from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, Observed, check, unsealed
 from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.checksum import crc32
-from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.foreign import METADATA_NAME, index_of
+from trainmaster.storage.place import Place
 
 
 class Unsound(Exception):
@@ -39,10 +39,10 @@ class Contents(Value):
     index: Index
 
 
-def locate(path: Path) -> tuple[BlobStore, str]:
-    """The store and the name of a checkpoint given by the path of its directory."""
-    absolute = path.absolute()
-    return DirectoryStore(absolute.parent), absolute.name
+def locate(path: str | os.PathLike[str]) -> tuple[BlobStore, str]:
+    """The store and the name of a checkpoint given by the path of its directory, or by `s3://BUCKET/PREFIX/NAME`.
+    Raises as `Place`."""
+    return Place(os.fspath(path)).located()
 
 
 def look_into(store: BlobStore, group: str) -> Contents:

@@ -83,6 +83,14 @@ def owner_of(path: Path) -> OwnerMark | None:
     return _note(path / OWNER_NAME, OwnerMark)
 
 
+def mark_in(data: bytes) -> OwnerMark | None:
+    """What an owner marker says; None if it cannot be understood."""
+    try:
+        return decode(data, OwnerMark)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
 def _note(path: Path, kind: type[T]) -> T | None:
     """A small file beside a checkpoint; None if it is not there or cannot be understood (it then says nothing)."""
     try:

@@ -50,6 +50,12 @@ class DirectoryStore:
         with os.scandir(self._root / group) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file(follow_symlinks=False)}
 
+    def groups(self) -> list[str]:
+        """Names of the directories here; none if there is no such directory."""
+        if not self._root.is_dir():
+            return []
+        return sorted(entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False))
+
     def path(self, group: str) -> Path | None:
         return self._root / group
 

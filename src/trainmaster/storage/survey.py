@@ -13,12 +13,15 @@ import msgspec
 
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.value import Value
-from trainmaster.core.checkpoint.listing import Entry, published_steps, step_of, unpublished_of
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, published_steps, step_of, unpublished_of
 from trainmaster.core.checkpoint.manifest import Manifest
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.storage import directory
+from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.contents import Unsound, locate, look_into
 from trainmaster.storage.directory import Verdict
+from trainmaster.storage.foreign import METADATA_NAME
+from trainmaster.storage.place import Shelf
 
 
 class View(Value):
@@ -59,12 +62,49 @@ def _is_of_interest(root: Path, entry: Entry) -> bool:
     return named or (root / entry.name / ".metadata").is_file()
 
 
+def views_in(shelf: Shelf) -> list[View]:
+    """The same of a store that is no file system; newest first. Raises `OSError`."""
+    shown = [each for name in shelf.groups() if (each := view_in(shelf, name)) is not None]
+    return sorted(shown, key=lambda each: (-(each.step if each.step is not None else -1), each.name))
+
+
+def view_in(shelf: Shelf, name: str) -> View | None:
+    """What one group of such a store is; None if it is nothing of interest. Nothing is hidden there while it is
+    written, so one without a manifest is a save that has not ended, or never will."""
+    try:
+        sizes = shelf.sizes(name)
+    except FileNotFoundError:
+        return None
+    step = step_of(name)
+    has_manifest = MANIFEST_NAME in sizes
+    if not has_manifest and METADATA_NAME not in sizes and step is None:
+        return None
+    mark = directory.mark_in(shelf.get(name, directory.OWNER_NAME)) if directory.OWNER_NAME in sizes else None
+    manifest, problem = _manifest(shelf, name) if has_manifest else (None, "")
+    state = "damaged" if problem else "published" if manifest else "unfinished" if mark or step else "foreign"
+    return View(
+        name=name,
+        state=state,
+        step=manifest.step if manifest is not None else step,
+        job=manifest.job if manifest is not None else mark.job if mark is not None else None,
+        world=manifest.world if manifest is not None else None,
+        size_bytes=sum(sizes.values()),
+        written_at=manifest.written_at if manifest is not None else 0,
+        sound=None,
+        verified_at=0,
+        pin="",
+        problem=problem,
+        samples=manifest.position.samples if manifest is not None else None,
+        digest=manifest.digest() if manifest is not None else "",
+    )
+
+
 def view(path: Path, entry: Entry | None = None) -> View:
     """What one directory is."""
     entry = entry or directory.entry_of(path)
     unpublished = unpublished_of(entry.name)
     verdict = directory.verdict_of(path)
-    manifest, problem = _manifest(path)
+    manifest, problem = _manifest(*locate(path))
     if unpublished is not None:
         state = "torn" if entry.name.startswith(".torn") else "unfinished"
         problem = ""
@@ -93,9 +133,9 @@ def view(path: Path, entry: Entry | None = None) -> View:
     )
 
 
-def _manifest(path: Path) -> tuple[Manifest | None, str]:
+def _manifest(store: BlobStore, group: str) -> tuple[Manifest | None, str]:
     try:
-        return look_into(*locate(path)).manifest, ""
+        return look_into(store, group).manifest, ""
     except Unsound as unsound:
         return None, str(unsound)
     except (msgspec.MsgspecError, ValueError) as error:

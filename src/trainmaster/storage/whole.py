@@ -28,6 +28,7 @@ from trainmaster.storage.checksum import crc32
 from trainmaster.storage.contents import Contents, Unsound, locate, look_into
 from trainmaster.storage.directory import sync_directory
 from trainmaster.storage.item import NotPlain, payload_of
+from trainmaster.storage.place import Place
 from trainmaster.storage.transfer import Damage, Want, read, scan
 
 _RUN_BYTES: Final = 8 << 20
@@ -41,8 +42,9 @@ SAFETENSORS_TYPES: Final = {
 class Opened:
     """A checkpoint that was looked into."""
 
-    def __init__(self, path: Path) -> None:
-        self.store, self.group = locate(path)
+    def __init__(self, path: str | os.PathLike[str] | Place) -> None:
+        """Raises as `Place` and `look_into`."""
+        self.store, self.group = path.located() if isinstance(path, Place) else locate(path)
         self.contents = look_into(self.store, self.group)
 
     @property

@@ -16,7 +16,6 @@ Checkpoints of other programs have no sums and a layout of their own; their item
 import io
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -31,12 +30,13 @@ from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.contents import Contents, Unsound, locate, look_into
 from trainmaster.storage.memory_store import MemoryStore, index_over
 from trainmaster.storage.pieces import Memory
+from trainmaster.storage.place import Place
 from trainmaster.storage.transfer import Want, read
 from trainmaster.training.distcp.tables import metadata_of
 
 
 class CheckpointReader(StorageReader):
-    """Reads the checkpoint in the directory `path`, ours or of plain PyTorch.
+    """Reads the checkpoint in the directory `path` (or `s3://BUCKET/PREFIX/NAME`), ours or of plain PyTorch.
 
     Raises `Unsound` for what is no whole checkpoint, and `Damage` for bytes that are not those of the save; inside of
     `dcp.load` both become a `CheckpointException` on all ranks.
@@ -45,7 +45,7 @@ class CheckpointReader(StorageReader):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
         self._store: BlobStore
-        self._store, self._group = locate(Path(path))
+        self._store, self._group = locate(path)
         self._contents: Contents | None = None
 
     @property
@@ -62,7 +62,7 @@ class CheckpointReader(StorageReader):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
-            self._store, self._group = locate(Path(checkpoint_id))
+            self._store, self._group = locate(checkpoint_id)
             self._contents = None
 
     def read_metadata(self) -> Metadata:
@@ -100,7 +100,8 @@ class CheckpointReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return Path(checkpoint_id).is_dir()
+        place = Place(os.fspath(checkpoint_id))
+        return place.path is None or place.path.is_dir()
 
     def _read_file(self, name: str, items: list["_Item"], sums: str | None) -> None:
         source = self._store.open(self._group, name)
