@@ -28,6 +28,11 @@ class PrepareAttempt(GangEffect):
     checkpoint_every_steps: int
     checkpoint_keep: int
     max_restarts: int
+    domains: tuple[str, ...] = ()
+    """For each of `hosts`: what is likely to fail together with it. Its copies in memory should lie elsewhere."""
+
+    def part(self, place: int) -> "PrepareAttempt":
+        return self.but(hosts=(self.hosts[place],), domains=self.domains[place : place + 1])
 
 
 class ReserveStore(Effect):

@@ -83,6 +83,7 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             checkpoint_every_steps=spec.checkpoint.every_steps,
             checkpoint_keep=spec.checkpoint.keep,
             max_restarts=spec.restart.max_restarts,
+            domains=tuple([step.state.hosts[name].spec.rack for name in names]),
         )
     )
 

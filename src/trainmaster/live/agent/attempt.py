@@ -112,7 +112,7 @@ class HostAttempt:
                 preload=self.prepared.preload,
                 memory=str(self.paths.memory(self.id)),
                 host=self.host,
-                domain="",
+                domain="".join(self.prepared.domains),
                 address=self._address,
             )
             spec_path = self.paths.attempt(self.id) / "spec.json"
