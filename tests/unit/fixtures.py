@@ -214,6 +214,7 @@ class Stage:
         at: float | None = None,
         step_at: float | None = None,
         save_s: float = 0.0,
+        warm: bool = True,
     ) -> tuple[AnyEffect, ...]:
         number = epoch or attempt.epoch.number
         spec = self.engine.state.jobs[attempt.job].spec
@@ -236,6 +237,7 @@ class Stage:
                 step_at=Instant(seconds(step_at)) if step_at is not None else when,
                 save_s=save_s,
                 failure=error,
+                warm=warm,
             )
         )
 

@@ -41,6 +41,8 @@ class WorkerExit(Value):
     """The end of its output."""
     note: str = ""
     """What we know of the cause and the process could not say."""
+    warm: bool = True
+    """Another can be forked at once."""
 
 
 class Told:
@@ -143,6 +145,7 @@ class Told:
             step_at=reading.step_at,
             save_s=reading.save_s,
             failure=told,
+            warm=fact.warm,
         )
 
 

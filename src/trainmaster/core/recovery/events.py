@@ -68,6 +68,8 @@ class WorkerExited(Event):
     step_at: Instant
     save_s: float
     failure: Failure | None = None
+    warm: bool = True
+    """The host can start the rank again at once. False: what was imported ahead is gone as well."""
 
 
 class WorkersExited(Event):

@@ -9,14 +9,14 @@ deadline of the job are stopped; what they did since the last checkpoint is then
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Duration, after, in_seconds
-from trainmaster.core.effects import AskWorkers, PrepareAttempt
+from trainmaster.core.effects import AskWorkers
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.recovery import pacing
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Handover
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.forming import add_spares, move
-from trainmaster.core.recovery.interrupt import reform, want
+from trainmaster.core.recovery.interrupt import is_warm, reform, want
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.step import Step
 
@@ -75,18 +75,12 @@ def _hand_over(step: Step, attempt: Attempt) -> None:
         sentence = f"{names} drains; waits until the job has completed a step, so that it can save"
         attempt.waiting = Reason(token=Token.WAITING_FOR_CHECKPOINT, sentence=sentence)
         return
-    if not any(_is_warm(step, name) for name in attempt.spares):
+    if not any(is_warm(step, name) for name in attempt.spares):
         sentence = f"{names} drains; waits for a warm spare that takes its place"
         attempt.waiting = Reason(token=Token.SPARE_MISSING, sentence=sentence, numbers={"draining": len(leaving)})
         return
     reason = Reason(token=Token.DRAINED, sentence=f"{names} drains: {leaving[0].reason.sentence}")
     ask_to_leave(step, attempt, reason, requeue=False)
-
-
-def _is_warm(step: Step, name: HostId) -> bool:
-    """Usable and prepared: with a cold spare the job would stand still while it imports."""
-    preparing = any(isinstance(effect, PrepareAttempt) for effect in step.pending_at(name))
-    return step.state.hosts[name].is_usable() and not preparing
 
 
 def ask_to_leave(step: Step, attempt: Attempt, reason: Reason, requeue: bool) -> None:

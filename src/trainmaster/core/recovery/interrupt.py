@@ -303,12 +303,13 @@ def reform(step: Step, attempt: Attempt) -> None:
         more = step.derived.free.nearest(attempt.cluster, attempt.stack, lost - len(spares))
         add_spares(step, attempt, more)
         spares += more
-    plan = next_membership(
-        attempt.members,
-        spares,
-        must_leave=vacant,
-        should_leave={host.id for host in troubled if host.state is HostState.DRAINING},
-    )
+    moving = {host.id for host in troubled if host.state is HostState.DRAINING}
+    warm = [name for name in spares if is_warm(step, name)]
+    cold = _cold(attempt) - vacant - moving
+    if len(cold) == 1 and len(warm) > lost + len(moving):
+        moving |= cold
+        spares = [*warm, *(name for name in spares if name not in warm)]
+    plan = next_membership(attempt.members, spares, must_leave=vacant, should_leave=moving)
     if plan.missing:
         _wait_or_start_anew(step, attempt, plan.missing, len(spares))
         return
@@ -318,6 +319,18 @@ def reform(step: Step, attempt: Attempt) -> None:
     for name in plan.joined:
         hosts.allocate(step, by_name[name], attempt.id, "member")
     form(step, attempt, plan.members)
+
+
+def _cold(attempt: Attempt) -> set[HostId]:
+    """Members that would have to import everything anew before they can start a rank. A single one gives its place to a
+    warm spare and becomes one; of several, each may keep the only copy of another's snapshot in its memory."""
+    return {exit.first.host for exit in attempt.exits.told if not exit.first.warm}
+
+
+def is_warm(step: Step, name: HostId) -> bool:
+    """Usable and prepared: with a cold spare the job would stand still while it imports."""
+    preparing = any(isinstance(effect, PrepareAttempt) for effect in step.pending_at(name))
+    return step.state.hosts[name].is_usable() and not preparing
 
 
 def _wait_or_start_anew(step: Step, attempt: Attempt, vacant: int, spares: int) -> None:

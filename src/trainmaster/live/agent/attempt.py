@@ -219,7 +219,7 @@ class HostAttempt:
                 if process is not None:
                     kill_group(process)
                 fact = WorkerExit(
-                    rank=rank, exit_code=None, signal=signal.SIGKILL, stopped=stopped, at=now(), note=note
+                    rank=rank, exit_code=None, signal=signal.SIGKILL, stopped=stopped, at=now(), note=note, warm=False
                 )
                 group.exited(fact)
 

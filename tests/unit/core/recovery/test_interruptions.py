@@ -24,6 +24,33 @@ def test_a_worker_dies_and_the_job_forms_again_on_the_same_hosts() -> None:
     assert [(effect.first_rank, effect.world, effect.restart_count) for effect in launches] == [(0, 2, 1), (1, 2, 1)]
 
 
+def test_a_cold_member_changes_places_with_a_warm_spare() -> None:
+    """1. A rank ends, and all that was imported ahead for it is gone. 2. The warm spare takes its place. 3. The host
+    becomes the spare, and is prepared as one."""
+    play = stage(3)
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.exit(attempt, 0, "failed", signal=9, warm=False)
+    assert attempt.members == ("h3", "h2")
+    assert not play.pending(PrepareAttempt, "h1")
+    play.train(attempt)
+    assert (attempt.state, attempt.spares) == (AttemptState.RUNNING, ("h1",))
+
+
+def test_cold_members_stay_where_nobody_is_warmer() -> None:
+    """1. The spare is not prepared yet. 2. Two are cold: each may keep the only copy of the other's snapshot."""
+    play = stage(3, ready=False)
+    play.ready("h1", "h2")
+    attempt = play.running(job_spec(hosts=2, spares=1))
+    play.ready("h3")
+    assert play.pending(PrepareAttempt, "h3")
+    play.exit(attempt, 0, "failed", signal=9, warm=False)
+    assert attempt.members == ("h1", "h2")
+    play.train(attempt)
+    play.exit(attempt, 0, "failed", failure("RuntimeError", ECHO), warm=False)
+    play.exit(attempt, 1, "failed", signal=9, warm=False)
+    assert attempt.members == ("h1", "h2")
+
+
 def test_echoes_wait_for_the_cause() -> None:
     """1. A rank fails with an echo: nothing is decided. 2. Within the settling time the culprit's exit comes. 3. It is
     the cause; the budget counts one failure, not two."""
