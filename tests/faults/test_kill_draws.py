@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.kills import draw, ledger
 from tests.faults.kills.draw import Kind, Moment
-from trainmaster.core.accounting.report import Incident, JobAccount
+from trainmaster.core.accounting.report import Incident, JobAccount, Loss
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Reason, Token
@@ -96,7 +96,7 @@ INCIDENT = Incident(
     decided_at=Instant(4_500_000),
     resumed_at=Instant(6_000_000),
     steps_lost=2,
-    seconds_by_phase={"interrupt": 0.5, "first_step": 1.5},
+    seconds_by_phase={"interrupt": 0.5, "first_step": 1.5, "replay": 2.0},
 )
 ACCOUNT = JobAccount(
     wall_s=10.0,
@@ -109,6 +109,7 @@ ACCOUNT = JobAccount(
     planned_handovers=0,
     unplanned_recoveries=1,
     failed_saves=0,
+    losses=(Loss(cause="start", phase="first_step", seconds=4.0, gpu_s=4.0),),
     incidents=(INCIDENT,),
 )
 RUN = ledger.Run(
@@ -141,6 +142,7 @@ def test_a_run_in_order_has_no_complaint() -> None:
         (RUN.but(lines={**RUN.lines, 1: RUN.lines[1][:2]}), "has 2 lost steps, the metrics 0"),
         (RUN.but(account=ACCOUNT.but(steps=5)), "has 5 steps of 6"),
         (RUN.but(account=ACCOUNT.but(wall_s=11.0)), "the job took 11.0 s"),
+        (RUN.but(account=ACCOUNT.but(losses=())), "6.0 s were productive and 0 s lost"),
         (RUN.but(account=ACCOUNT.but(seconds_by_phase={"productive": 11.0, "save": -1.0})), "below zero: save"),
         (RUN.but(account=ACCOUNT.but(incidents=(), steps_lost_unplanned=0)), "0 incidents, and 2 epochs"),
         (RUN.but(account=ACCOUNT.but(steps_lost_unplanned=3)), "the incidents lost 2 steps"),

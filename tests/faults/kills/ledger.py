@@ -121,6 +121,9 @@ def _account(run: Run) -> Iterator[str]:
     parts_s = sum(account.seconds_by_phase.values())
     if abs(parts_s - account.wall_s) > ROUNDING_S:
         yield f"the spans of the account are {parts_s} s, the job took {account.wall_s} s"
+    lost_s = sum(loss.seconds for loss in account.losses)
+    if abs(account.productive_s + lost_s - account.wall_s) > ROUNDING_S:
+        yield f"{account.productive_s} s were productive and {lost_s} s lost, of {account.wall_s} s"
     negative = [phase for phase, seconds in account.seconds_by_phase.items() if seconds < 0]
     if negative:
         yield f"spans below zero: {', '.join(negative)}"
@@ -133,7 +136,8 @@ def _account(run: Run) -> Iterator[str]:
         if incident.resumed_at is None:
             continue
         away_s = (incident.resumed_at - incident.last_step_at) / 1e6
-        if abs(sum(incident.seconds_by_phase.values()) - away_s) > ROUNDING_S:
+        spans_s = sum(seconds for phase, seconds in incident.seconds_by_phase.items() if phase != "replay")
+        if abs(spans_s - away_s) > ROUNDING_S:
             yield f"epoch {incident.epoch}: its spans are not the {away_s} s that the job was away"
 
 
