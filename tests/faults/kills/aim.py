@@ -17,7 +17,7 @@ from trainmaster.core.agent.board import Board, Phase
 from trainmaster.core.agent.journal import Line as JournalLine
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId
 from trainmaster.core.base.value import Value, decode
-from trainmaster.core.checkpoint.listing import MANIFEST_NAME, staging_name, unpublished_of
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, unpublished_of
 from trainmaster.live.adapters import local
 from trainmaster.live.adapters.local import LocalPlan
 from trainmaster.live.agent.files import read_or_none
@@ -158,10 +158,11 @@ class Eye:
 
     def _saves(self, published_next: bool) -> bool:
         """Whether a save of the newest epoch is under way; `published_next`: and has only its rename left."""
+        epoch = self.epoch()
         for path in self._checkpoints.glob(".staging-step-*"):
             save = unpublished_of(path.name)
-            if save is not None and path.name == staging_name(save.step, self.epoch()):
-                return not published_next or (path / MANIFEST_NAME).exists()
+            if save is not None and save.epoch == epoch and (not published_next or (path / MANIFEST_NAME).exists()):
+                return True
         return False
 
 
