@@ -286,3 +286,22 @@ def test_a_host_alone_says_that_there_is_no_copy(fleets: Callable[..., Fleet]) -
     fleet.announce(1, replicate=True)
     eventually(lambda: given_up(fleet, 0), fleet.words())
     assert "no other host" in fleet.hosts[0].own(0).note()
+
+
+def test_copies_go_when_their_hosts_have_other_peers_and_newer_ones(fleets: Callable[..., Fleet]) -> None:
+    """1. Three hosts in a ring: each sends to the next. 2. Two are in one rack, so the ring turns the other way. 3. The
+    old copies are there still after the first ones of the new ring; after the second ones, not."""
+    fleet = fleets("", "", "")
+    shards = plain_shards(3, MIB, seed=1)
+
+    def copy(step: int) -> list[list[str]]:
+        fleet.take(shards, step)
+        fleet.announce(step, replicate=True)
+        eventually(lambda: all(replicated(fleet, rank) for rank in range(3)), fleet.words())
+        return [sorted(path.name for path in host.directory.glob("replica-*")) for host in fleet.hosts]
+
+    fleet.meet()
+    assert copy(1) == [["replica-2"], ["replica-0"], ["replica-1"]]
+    fleet.meet([host.place.but(domain=domain) for host, domain in zip(fleet.hosts, ("a", "a", "b"), strict=True)])
+    assert copy(2) == [["replica-1", "replica-2"], ["replica-0", "replica-2"], ["replica-0", "replica-1"]]
+    assert copy(3) == [["replica-1"], ["replica-2"], ["replica-0"]]

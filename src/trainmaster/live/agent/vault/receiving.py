@@ -64,6 +64,13 @@ class Receiver:
         self._listener.listen(_BACKLOG)
         threading.Thread(target=self._accept, name="vault-accept", daemon=True).start()
 
+    def keep_only(self, ranks: frozenset[int]) -> None:
+        """Removes the replicas of all other ranks: their hosts have other peers now, and newer copies there."""
+        for path in self._directory.glob(f"{REPLICA_PREFIX}*"):
+            rank = path.name.removeprefix(REPLICA_PREFIX).partition(".")[0]
+            if int(rank) not in ranks:
+                path.unlink(missing_ok=True)
+
     def _accept(self) -> None:
         while True:
             connection, _ = self._listener.accept()

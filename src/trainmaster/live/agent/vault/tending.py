@@ -11,6 +11,7 @@ import secrets
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,9 @@ class VaultTending:
         try:
             let_go()
             code = vault.run(self._directory, self._place, self._inbox, self._listener, keeper_pid, self._limits)
+        except BaseException:  # noqa: BLE001  (told; there is nobody above)
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(code)  # no frame of the keeper below may go on in this process
 

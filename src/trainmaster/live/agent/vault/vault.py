@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,8 @@ class Vault:
         self._storer = Storer(place, limits)
         self._receiver = Receiver(listener, place.token, directory, self._storer.told, limits.silent_s)
         self._known: Peers | None = None
+        self._copied_steps: set[int] = set()
+        """Of this membership."""
 
     def run(self) -> None:
         """Never returns. Raises `OSError` if its directory can't be used."""
@@ -76,6 +79,7 @@ class Vault:
         if message.epoch < known.epoch:
             self._known = known
             return
+        self._copied_steps.clear()
         for sender in self._senders.values():
             sender.drop_before(message.epoch)
         self._storer.drop_before(message.epoch)
@@ -103,6 +107,9 @@ class Vault:
         if sender is None:
             sender = self._senders[message.rank] = Sender(message.rank, self._place.host, self._limits)
         sender.want(Wish(own, message.sequence, message.epoch, peer_of(known, self._place)))
+        self._copied_steps.add(message.step)
+        if len(self._copied_steps) == 2:  # a second one is begun when the first has its copies, all of them
+            self._receiver.keep_only(senders_to(known, self._place))
 
     def _store(self, known: Peers, message: Announce, own: OwnArena) -> None:
         if not known.directory:
@@ -125,16 +132,23 @@ class Vault:
 
 def peer_of(known: Peers, own: Place) -> Place | None:
     """The vault that keeps our copies; None if there is no other host."""
+    peer = _peers(known).get(own.host)
+    return next((place for place in known.places if place.host == peer), None)
+
+
+def senders_to(known: Peers, own: Place) -> frozenset[int]:
+    """The ranks whose copies we keep."""
+    senders = {host for host, peer in _peers(known).items() if peer == own.host}
+    return frozenset(rank for rank, at in enumerate(known.place_of) if at >= 0 and known.places[at].host in senders)
+
+
+def _peers(known: Peers) -> dict[str, str]:
     first_rank: dict[int, int] = {}
     for rank, at in enumerate(known.place_of):
         if at >= 0:
             first_rank.setdefault(at, rank)
-    members = [
-        Member(host=known.places[at].host, place=rank, domain=known.places[at].domain)
-        for at, rank in first_rank.items()
-    ]
-    peer = peers(members).get(own.host)
-    return next((known.places[at] for at in first_rank if known.places[at].host == peer), None)
+    places = {at: known.places[at] for at in first_rank}
+    return peers(Member(host=places[at].host, place=rank, domain=places[at].domain) for at, rank in first_rank.items())
 
 
 def run(
@@ -147,12 +161,20 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.nice(_NICE)
+    threading.excepthook = _end  # a thread that is missing would look like a slow disk or a slow peer
     gc.enable()
     try:
         Vault(directory, place, inbox, listener, limits).run()
     except OSError as error:
         _say(f"ends: {error}")
     return 1
+
+
+def _end(told: threading.ExceptHookArgs) -> None:
+    """A defect in a thread ends the vault; the keeper starts another one."""
+    threading.__excepthook__(told)
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _say(sentence: str) -> None:
