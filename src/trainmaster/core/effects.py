@@ -28,6 +28,7 @@ class PrepareAttempt(GangEffect):
     checkpoint_every_steps: int
     checkpoint_keep: int
     max_restarts: int
+    agreement_every_steps: int | None = None
     domains: tuple[str, ...] = ()
     """For each of `hosts`: what is likely to fail together with it. Its copies in memory should lie elsewhere."""
 

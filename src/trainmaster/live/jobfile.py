@@ -26,6 +26,9 @@
     window_s = 3600
     same_failure_limit = 3
 
+    [checks]
+    agreement_every_steps = 100              # compare data-parallel replicas; the default; 0: never
+
     [maintenance]                            # what the job asks of planned maintenance; emergencies do not read it
     notice_s = 600                           # from being told until its hosts may leave; default 0
     checkpoint_wait_s = 1800                 # then its next checkpoint is waited for so long; default 0
@@ -43,7 +46,14 @@ from typing import Final, get_args
 
 from trainmaster.core.base.ids import NAME_PATTERN, looks_like_job_id
 from trainmaster.core.base.time import in_seconds, seconds
-from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, OnDrain, RestartBudget
+from trainmaster.core.scheduling.request import (
+    CheckpointPolicy,
+    ChecksPolicy,
+    JobSpec,
+    MaintenanceContract,
+    OnDrain,
+    RestartBudget,
+)
 from trainmaster.live.tomlfile import Document, Table
 
 SCHEMA: Final = "trainmaster.job/v1"
@@ -78,6 +88,7 @@ def load(file: Path) -> JobSpec:
         preload=_preload(root),
         checkpoint=_checkpoint(root.table("checkpoint"), base),
         restart=_restart(root.table("restart")),
+        checks=_checks(root.table("checks")),
         contract=_contract(root.table("maintenance")),
         on_drain=_on_drain(root, defaults.on_drain),
         yield_deadline=seconds(root.number("yield_deadline_s", in_seconds(defaults.yield_deadline), 1.0, _DAY_S)),
@@ -171,6 +182,13 @@ def _restart(table: Table) -> RestartBudget:
     )
     table.finish()
     return budget
+
+
+def _checks(table: Table) -> ChecksPolicy:
+    key = "agreement_every_steps"
+    policy = ChecksPolicy(agreement_every_steps=table.integer(key, 0, 0, 10**9) if table.has(key) else None)
+    table.finish()
+    return policy
 
 
 def _contract(table: Table) -> MaintenanceContract:

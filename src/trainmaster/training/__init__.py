@@ -51,9 +51,15 @@ def record() -> None:
 
 
 def session(
-    *, checkpoint_dir: Path | None = None, checkpoint_every_steps: int | None = None, checkpoint_keep: int | None = None
+    *,
+    checkpoint_dir: Path | None = None,
+    checkpoint_every_steps: int | None = None,
+    checkpoint_keep: int | None = None,
+    agreement_every_steps: int | None = None,
 ) -> "Session":
     """Joins the job: opens the board, forms the process group. Use it as a context manager.
+
+    `agreement_every_steps`: how often ranks that hold the same parameters and optimizer state compare them; 0: never.
 
     The arguments serve where the environment says nothing (outside of Trainmaster); without a checkpoint directory
     nothing is saved. When the block ends without an exception, the process leaves with exit code 0 and does not return.
@@ -61,4 +67,4 @@ def session(
     """
     from trainmaster.training.runtime import open_session
 
-    return open_session(checkpoint_dir, checkpoint_every_steps, checkpoint_keep)
+    return open_session(checkpoint_dir, checkpoint_every_steps, checkpoint_keep, agreement_every_steps)

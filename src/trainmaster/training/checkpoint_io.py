@@ -18,6 +18,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ from trainmaster.training.agreement import broadcast, gather, on_first, together
 from trainmaster.training.distcp.planner import BalancedPlanner, CarefulPlanner
 from trainmaster.training.distcp.reader import CheckpointReader
 from trainmaster.training.distcp.writer import ShardWriter
+from trainmaster.training.distrust import Distrust
 from trainmaster.training.errors import SaveFailed, TrainingError
 
 
@@ -76,7 +78,10 @@ class Restored(Value):
 class Checkpoints:
     """The checkpoint directory of one membership. All methods are collectives."""
 
-    def __init__(self, root: Path, mark: OwnerMark, attempt: AttemptId, keep: int) -> None:
+    def __init__(
+        self, root: Path, mark: OwnerMark, attempt: AttemptId, keep: int, distrusted: Sequence[Distrust] = ()
+    ) -> None:
+        self._distrusted = tuple(distrusted)
         self._root = root
         self._store = DirectoryStore(root)
         self._mark = mark
@@ -239,6 +244,9 @@ class Checkpoints:
         if isinstance(manifest, Problem):
             return (manifest,)
         assert manifest is not None
+        if any(each.covers(manifest.attempt, manifest.epoch, step) for each in self._distrusted):
+            sentence = f"replicas disagreed in epoch {manifest.epoch} after step {step}: it is not believed"
+            return (Problem(token="replicas-disagreed", sentence=sentence),)
         manifests[step] = manifest
         try:
             dcp.load(state, storage_reader=CheckpointReader(self._root / step_name(step)), planner=CarefulPlanner())

@@ -19,7 +19,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -32,11 +32,13 @@ from trainmaster.core.agent.board import SIZE, Board, Phase, Request
 from trainmaster.core.agent.ring import Slow
 from trainmaster.core.checkpoint.position import Position, proceed
 from trainmaster.storage.directory import OwnerMark
-from trainmaster.training import metrics
+from trainmaster.training import distrust, metrics
 from trainmaster.training.agreement import maxima
 from trainmaster.training.checkpoint_io import Checkpoints
+from trainmaster.training.distrust import Distrust
 from trainmaster.training.errors import SaveFailed, TrainingError
 from trainmaster.training.recorder import Recorder, record
+from trainmaster.training.replicas import EVERY_STEPS, Replicas
 from trainmaster.training.stacks import answer_for_stacks
 from trainmaster.training.surroundings import Surroundings, read
 
@@ -45,13 +47,16 @@ _LEAVE_TIMEOUT: Final = datetime.timedelta(seconds=30)
 _DEFAULT_KEEP: Final = 3
 
 
-def open_session(checkpoint_dir: Path | None, every_steps: int | None, keep: int | None) -> "Session":
+def open_session(
+    checkpoint_dir: Path | None, every_steps: int | None, keep: int | None, agreement: int | None = None
+) -> "Session":
     """See `trainmaster.training.session`."""
     here = read(os.environ, socket.gethostname())
     here = here.but(
         checkpoint_dir=here.checkpoint_dir or checkpoint_dir,
         checkpoint_every_steps=here.checkpoint_every_steps or every_steps,
         checkpoint_keep=here.checkpoint_keep or keep or _DEFAULT_KEEP,
+        agreement_every_steps=here.agreement_every_steps if here.agreement_every_steps is not None else agreement,
     )
     board = _open_board(here.board)
     board.put("attached_at", _now())
@@ -97,6 +102,7 @@ class Session:
         self._optimizer: torch.optim.Optimizer | None = None
         self._metrics = _metrics_writer(here)
         self._checkpoints = _checkpoints(here)
+        self._replicas = _replicas(here, self._tell)
 
     @property
     def rank(self) -> int:
@@ -145,6 +151,7 @@ class Session:
             for sentence in self._checkpoints.collisions(self._step, self._here.checkpoint_every_steps or 1):
                 self._tell(sentence)
             self._board.put("published_step", restored.step)
+        self._replicas.watch(model, optimizer, self._step)
         self._board.put("restored_step", self._step)
         self._board.put("step", self._step)
         self._board.put("samples", self._samples)
@@ -162,6 +169,7 @@ class Session:
             started = time.monotonic()
             yield self._step + 1
             self._complete_step(time.monotonic() - started)
+            self._replicas.check(self._step, saving=False)
             self._answer_requests(total)
 
     @contextmanager
@@ -255,6 +263,7 @@ class Session:
     def _save(self) -> None:
         if self._checkpoints is None:
             return
+        self._replicas.check(self._step, saving=True)
         assert self._model is not None
         assert self._optimizer is not None
         with self._recorder.phase(Slow.SAVE) if self._recorder else nullcontext():
@@ -364,7 +373,16 @@ def _checkpoints(here: Surroundings) -> Checkpoints | None:
         return None
     assert here.checkpoint_keep is not None
     mark = OwnerMark(job=here.job, attempt=here.attempt_number(), epoch=here.epoch)
-    return Checkpoints(here.checkpoint_dir, mark, here.attempt, here.checkpoint_keep)
+    return Checkpoints(here.checkpoint_dir, mark, here.attempt, here.checkpoint_keep, distrust.noted(here.job_dir))
+
+
+def _replicas(here: Surroundings, tell: Callable[[str], None]) -> Replicas:
+    every = here.agreement_every_steps
+
+    def distrusted(agreed_step: int) -> None:
+        distrust.note(here.job_dir, Distrust(attempt=here.attempt, epoch=here.epoch, after_step=agreed_step))
+
+    return Replicas(EVERY_STEPS if every is None else every, every is not None, here.host, tell, distrusted)
 
 
 def _metrics_writer(here: Surroundings) -> metrics.Writer | None:

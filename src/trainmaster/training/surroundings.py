@@ -33,6 +33,8 @@ class Surroundings(Value):
     checkpoint_dir: Path | None
     checkpoint_every_steps: int | None
     checkpoint_keep: int | None
+    agreement_every_steps: int | None
+    """None: nobody says."""
 
     def attempt_number(self) -> int:
         """Number of the attempt in its job; 0 outside of Trainmaster."""
@@ -62,6 +64,7 @@ def read(environ: Mapping[str, str], host: str) -> Surroundings:
         checkpoint_dir=_path(environ, environment.CHECKPOINT_DIR),
         checkpoint_every_steps=_optional_number(environ, environment.CHECKPOINT_EVERY_STEPS),
         checkpoint_keep=_optional_number(environ, environment.CHECKPOINT_KEEP),
+        agreement_every_steps=_optional_number(environ, environment.AGREEMENT_EVERY_STEPS),
     )
     if not 0 <= result.rank < result.world:
         raise TrainingError(

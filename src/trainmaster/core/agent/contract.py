@@ -62,4 +62,6 @@ def worker_environment(
         names.CHECKPOINT_EVERY_STEPS: prepare.checkpoint_every_steps,
         names.CHECKPOINT_KEEP: prepare.checkpoint_keep,
     }
+    if prepare.agreement_every_steps is not None:
+        ours[names.AGREEMENT_EVERY_STEPS] = prepare.agreement_every_steps
     return {name: str(value) for name, value in (*torchrun.items(), *ours.items())}

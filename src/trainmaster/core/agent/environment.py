@@ -25,6 +25,8 @@ JOB_DIR: Final = "TRAINMASTER_JOB_DIR"
 CHECKPOINT_DIR: Final = "TRAINMASTER_CHECKPOINT_DIR"
 CHECKPOINT_EVERY_STEPS: Final = "TRAINMASTER_CHECKPOINT_EVERY_STEPS"
 CHECKPOINT_KEEP: Final = "TRAINMASTER_CHECKPOINT_KEEP"
+AGREEMENT_EVERY_STEPS: Final = "TRAINMASTER_AGREEMENT_EVERY_STEPS"
+"""Steps between two comparisons of data-parallel replicas, 0: none; absent: the library's default."""
 ARENA: Final = "TRAINMASTER_ARENA"
 """Path of the arena of this rank, which holds its snapshots (`storage/arena.py`), in the directory of all arenas and
 replicas of the attempt on this host; absent outside of Trainmaster. The rank makes the file."""

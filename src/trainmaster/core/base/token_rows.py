@@ -45,6 +45,13 @@ GANG_UPGRADE: Final[Row] = (
 )
 STAGE_PASSED: Final[Row] = ("stage-passed", "The evidence of a stage was good, so the rollout goes on.", "Nothing.")
 
+# Training
+REPLICAS_DISAGREE: Final[Row] = (
+    "replicas-disagree",
+    "Ranks that should hold the same parameters hold different bits: a host computed or kept them wrongly.",
+    "The job goes on from the last state that agreed. Verify the host that is named; if none is, all of them.",
+)
+
 # Health
 HEALTH_OBSERVES: Final[Row] = (
     "health-observes",

@@ -167,6 +167,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "A host is connected but sends no heartbeat for longer than the bound; its state is unknown, so not healthy.",
         "Look at the host: it may hang on storage or memory. See `trainmaster host why HOST`.",
     )
+    REPLICAS_DISAGREE = token_rows.REPLICAS_DISAGREE
     WORKER_KILLED = (
         "worker-killed",
         "A worker process was ended by a signal that nobody here sent (often SIGKILL by the out-of-memory killer).",

@@ -26,7 +26,9 @@ from trainmaster.core.health.words import OK, Remedy, Verdict
 from trainmaster.core.maintenance.visit import VisitPhase
 from trainmaster.core.step import Step
 
-EVENT_PROBES: Final = frozenset({"kernel-log"})
+TRAINING: Final = "training"
+"""What jobs tell of the hosts that they run on."""
+EVENT_PROBES: Final = frozenset({"kernel-log", TRAINING})
 VERIFICATION: Final = "verification"
 """Findings of the server itself carry this as their probe: the host failed to prove that it works."""
 DIAGNOSIS: Final = "diagnosis"

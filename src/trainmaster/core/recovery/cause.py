@@ -20,6 +20,7 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.diagnosis.replicas import TIED, WORDS
 from trainmaster.core.recovery.events import WorkerExited, WorkersExited
 from trainmaster.core.recovery.exits import Exit
 from trainmaster.core.recovery.port_conflict import port_conflict
@@ -87,7 +88,9 @@ def first_cause(lost: Iterable[tuple[HostId, Instant, str]], exits: Iterable[Exi
         return _host_lost(gone)
     failed, ranks = _failed(exits)
     own = next((exit for exit in failed if not is_echo(exit)), None)
-    return _worker_failed(own, ranks) if own is not None else None
+    if own is None:
+        return None
+    return _replicas_disagree(own, ranks) if WORDS in _text(own) else _worker_failed(own, ranks)
 
 
 def _failed(exits: Iterable[Exit]) -> tuple[list[WorkerExited], int]:
@@ -118,6 +121,24 @@ def _host_lost(gone: list[tuple[HostId, Instant, str]]) -> FirstCause:
     more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
     reason = Reason(token=Token.HOST_LOST, sentence=f"host {host} was lost: {how}{more}", numbers={"hosts": len(gone)})
     return FirstCause(reason=reason, at=since, host=host, rank=None, signature="host-lost", job_fault=False)
+
+
+def _replicas_disagree(exit: WorkerExited, failed: int) -> FirstCause:
+    """The rank that says so is the odd one; where there is no majority both sides say so, and no host is named."""
+    text = _text(exit)
+    told = text[text.index(WORDS) :]
+    blamed = TIED not in told
+    numbers: dict[str, int | float | str] = {"ranks_failed": failed}
+    if blamed:
+        numbers |= {"rank": exit.rank, "host": exit.host}
+    return FirstCause(
+        reason=Reason(token=Token.REPLICAS_DISAGREE, sentence=told, numbers=numbers),
+        at=exit.at,
+        host=exit.host if blamed else None,
+        rank=exit.rank if blamed else None,
+        signature=WORDS,
+        job_fault=True,
+    )
 
 
 def _worker_failed(exit: WorkerExited, failed: int) -> FirstCause:

@@ -84,6 +84,7 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             checkpoint_keep=spec.checkpoint.keep,
             max_restarts=spec.restart.max_restarts,
             domains=tuple([step.state.hosts[name].spec.rack for name in names]),
+            agreement_every_steps=spec.checks.agreement_every_steps,
         )
     )
 

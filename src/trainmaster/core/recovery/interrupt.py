@@ -16,6 +16,7 @@ from trainmaster.core.base.time import Duration, after
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
+from trainmaster.core.health import corruption
 from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.recovery import budget, pacing
 from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal, is_alike
@@ -231,7 +232,9 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
     step.unwake(f"settle/{attempt.id}")
     epoch = attempt.epoch
     epoch.decided_at, epoch.failed_at, epoch.cause = step.now, cause.at, cause.reason
-    if cause.host is not None:
+    if cause.host is not None and cause.reason.token is Token.REPLICAS_DISAGREE:
+        corruption.suspected(step, cause.host, attempt.job, len(attempt.members), cause.reason.sentence)
+    elif cause.host is not None:
         offenders.job_failed(step, cause.host, attempt.job, len(attempt.members), offence=not cause.job_fault)
     if cause.reason.token is Token.HOST_LOST:
         _lose_gone(step, attempt, cause)

@@ -28,6 +28,13 @@ class RestartBudget(Value):
     """A start that fails this many times in a row with the same signature is a fault of the job: stop."""
 
 
+class ChecksPolicy(Value):
+    """What a job that uses our session checks of itself."""
+
+    agreement_every_steps: int | None = None
+    """Steps between two comparisons of data-parallel replicas; 0: none; None: as often as is next to free."""
+
+
 class MaintenanceContract(Value):
     """What the job asks of planned maintenance. It delays it; emergencies and failures do not read it."""
 
@@ -57,6 +64,7 @@ class JobSpec(Value):
     """Modules that a warm process imports ahead; workers are then forked from it. Needs a Python command."""
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     restart: RestartBudget = RestartBudget()
+    checks: ChecksPolicy = ChecksPolicy()
     contract: MaintenanceContract = MaintenanceContract()
     on_drain: OnDrain = "move"
     yield_deadline: Duration = MINUTE

@@ -1,0 +1,53 @@
+"""A training whose replicas should stay equal, and one bit that flips once: `replicas.py KIND STEPS RANK STEP MARKER`.
+
+KIND is `plain` (each rank holds all of it) or `sharded`. After STEP one bit of a weight of RANK flips, if MARKER does
+not exist yet.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import trainmaster.training as tm
+
+kind, total, victim, flip_after, marker = sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5])
+
+
+def flip(model: torch.nn.Module) -> None:
+    """The lowest bit but one of the exponent of one weight."""
+    weight = model[0].weight.detach()
+    weight = weight.to_local() if kind == "sharded" else weight
+    weight.view(-1).view(torch.int32)[3] ^= 1 << 24
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    with tm.session() as session:
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+        if kind == "sharded":
+            fully_shard(model, mesh=init_device_mesh("cpu", (session.world,)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        session.restore(model=model, optimizer=optimizer, global_batch=session.world)
+        for step in session.steps(total=total):
+            inputs = torch.sin(torch.arange(64.0) * (step + session.rank)).view(1, 64)
+            loss = (model(inputs) - 1).square().mean()
+            loss.backward()
+            if kind == "plain":
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter.grad)
+            optimizer.step()
+            optimizer.zero_grad()
+            loss = loss.detach().clone()
+            dist.all_reduce(loss)
+            if session.rank == victim and step == flip_after and not marker.exists():
+                marker.touch()
+                flip(model)
+            session.report(step, loss=loss.item(), samples=session.samples + session.world)
+
+
+main()
