@@ -49,7 +49,7 @@ def test_a_flipped_bit_is_named_and_undone(house: House) -> None:
     (incident,) = told.account.incidents
     assert incident.cause.token is Token.REPLICAS_DISAGREE
     assert (incident.hosts, incident.ranks) == (("h2",), (3,))
-    assert "rank 3 on h2 differs from ranks 0-2 in 0.weight (1 of 16 tensors) after step 30" in incident.cause.sentence
+    assert "rank 3 on h2 differs from ranks 0-2 in 0.weight (1 of 12 tensors) after step 30" in incident.cause.sentence
     assert incident.steps_lost == 10
     assert disturbed == clean
     against = {host: house.get(f"/v1/hosts/{host}/health", HostHealth) for host in ("h1", "h2")}

@@ -183,9 +183,9 @@ class Replicas:
             if _is_plain(local):
                 yield Held(name, place, local)
             for key, value in self._optimizer.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor):
+                if isinstance(value, torch.Tensor) and value.dim() > 0:  # counters are alike on shards, too
                     own, its = _place(value)
-                    own = own or (place if its.numel() > 1 else "")  # plain state of a shard belongs to that shard
+                    own = own or place  # plain state of a shard belongs to that shard
                     if _is_plain(its):
                         yield Held(f"{name}/{key}", own, its)
 

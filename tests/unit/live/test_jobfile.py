@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, Instant
-from trainmaster.core.scheduling.request import CheckpointPolicy, JobSpec, MaintenanceContract, RestartBudget
+from trainmaster.core.scheduling.request import (
+    CheckpointPolicy,
+    ChecksPolicy,
+    JobSpec,
+    MaintenanceContract,
+    RestartBudget,
+)
 from trainmaster.live.jobfile import load
 from trainmaster.live.tomlfile import FileError, line_of
 
@@ -31,6 +37,9 @@ OMP_NUM_THREADS = "4"
 dir = "ckpt"
 every_steps = 100
 keep = 3
+
+[checks]
+agreement_every_steps = 0
 
 [restart]
 max_restarts = 5
@@ -62,6 +71,7 @@ def test_reads_every_key(tmp_path: Path) -> None:
         workdir=str(tmp_path / "code"),
         preload=("torch", "torch.distributed"),
         checkpoint=CheckpointPolicy(directory=str(tmp_path / "ckpt"), every_steps=100, keep=3),
+        checks=ChecksPolicy(agreement_every_steps=0),
         restart=RestartBudget(max_restarts=5, window=1_800_500_000, same_failure_limit=2),
         on_drain="finish",
         yield_deadline=90 * SECOND,
