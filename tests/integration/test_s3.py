@@ -13,13 +13,19 @@ from tests.fakes import s3
 from tests.fakes.checkpoints import checkpoint
 from tests.fakes.command import CommandLine
 
-from trainmaster.core.checkpoint.index import BLOCK_BYTES
+from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.value import encode
+from trainmaster.core.checkpoint.index import BLOCK_BYTES, Index
 from trainmaster.core.checkpoint.listing import MANIFEST_NAME
+from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest
+from trainmaster.core.checkpoint.position import Position
 from trainmaster.storage import directory, s3_access
 from trainmaster.storage.buffers import BUFFER_BYTES
-from trainmaster.storage.directory import Pin
+from trainmaster.storage.checksum import crc32
+from trainmaster.storage.directory import OwnerMark, Pin
 from trainmaster.storage.pieces import Pieces
 from trainmaster.storage.place import Place
+from trainmaster.storage.publishing import publishing
 from trainmaster.storage.s3_access import NoAccess, access
 from trainmaster.storage.s3_store import S3Store
 from trainmaster.storage.transfer import Damage, Want, read, scan, write
@@ -364,3 +370,75 @@ def test_a_damaged_blob_is_damage_whatever_store_it_lies_in(way: s3.Way, prefix:
         scan(source, "blob", written.sums)
     assert str(Place("s3://models/a/b/").parent) == "s3://models/a"
     assert str(Place("s3://models/a").parent) == "s3://models"
+
+
+def test_a_save_goes_to_a_bucket_and_a_load_comes_from_it(line: CommandLine, prefix: str) -> None:
+    """1. `dcp.save` through our writer into a bucket, `dcp.load` from it: equal bit for bit. 2. What is published is
+    not written over; what another job left unfinished is not touched; what our own left is cleared away. 3. A writer
+    whose claim was taken over publishes nothing, and the one that took over does."""
+    torch = pytest.importorskip("torch")
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    from trainmaster.training.distcp import CheckpointReader, CheckpointWriter
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    root = f"s3://{s3.BUCKET}/{prefix}"
+    state = {"w": torch.arange(3_000_000, dtype=torch.float32), "step": 7}
+    try:
+        writer = CheckpointWriter(root, step=7)
+        dcp.save(state, storage_writer=writer)
+        loaded = {"w": torch.zeros(3_000_000), "step": 0}
+        dcp.load(loaded, storage_reader=CheckpointReader(writer.where))
+        assert torch.equal(loaded["w"], state["w"])
+        assert loaded["step"] == 7
+        assert line.run("ckpt", "verify", root).code == 0
+        with pytest.raises(CheckpointException, match="is published already; it is not written over"):
+            dcp.save(state, storage_writer=CheckpointWriter(root, step=7))
+        store = S3Store(s3.BUCKET, prefix)
+        store.put("step-00000008", "owner.json", directory.encoded(OwnerMark(job=JobId("theirs"), attempt=1, epoch=1)))
+        with pytest.raises(CheckpointException, match="is not this job's; remove it"):
+            dcp.save(state, storage_writer=CheckpointWriter(root, step=8))
+        store.put("step-00000009", "owner.json", directory.encoded(OwnerMark(job=JobId("local"), attempt=0, epoch=0)))
+        store.put("step-00000009", "__0_0.old.distcp", b"leftover")
+        dcp.save(state, storage_writer=CheckpointWriter(root, step=9))
+        assert "__0_0.old.distcp" not in store.sizes("step-00000009")
+        _two_writers(root)
+    finally:
+        dist.destroy_process_group()
+    assert line.run("ckpt", "verify", root).code == 0
+    listed = json.loads(line.run("ckpt", "ls", root, "-o", "json").out)["items"]
+    assert [(each["step"], each["state"]) for each in listed] == [
+        (10, "published"), (9, "published"), (8, "unfinished"), (7, "published"),
+    ]  # fmt: skip
+
+
+def _two_writers(root: str) -> None:
+    """One of two that save one step, in turns: the later claim wins."""
+    mark = OwnerMark(job=JobId("local"), attempt=0, epoch=0)
+    first, second = (publishing(Place(root), mark, 10) for _ in (0, 1))
+    first.open(0)
+    one = f"__0_0{first.see()}.distcp"
+    first.store.put(first.group, one, b"first")
+    second.open(0)
+    other = f"__0_0{second.see()}.distcp"
+    assert one != other
+    second.store.put(second.group, other, b"second")
+    first.store.put(first.group, one, b"first, late")
+    with pytest.raises(OSError, match=r"another writer took step-00000010 in .* over; this one publishes nothing"):
+        first.publish(_manifest(one, b"first, late"))
+    index = encode(Index(tensors={}))
+    second.store.put(second.group, "index.json", index)
+    second.publish(_manifest(other, b"second", index))
+
+
+def _manifest(name: str, data: bytes, index: bytes = b"") -> Manifest:
+    return Manifest(
+        schema=SCHEMA, job=JobId("local"), attempt=AttemptId("local.a0"), epoch=0, step=10, world=1,
+        position=Position(samples=0, global_batch=1, step=10), writer="host-1",
+        files=tuple(
+            FileEntry(name=each, size_bytes=len(content), crc32=crc32(content))
+            for each, content in ((name, data), ("index.json", index)) if content
+        ),
+    )  # fmt: skip

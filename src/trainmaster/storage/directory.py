@@ -27,11 +27,13 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class OwnerMark(Value):
-    """Lies in every directory that we make, so that a deletion can tell ours from others."""
+    """Lies in every directory that we make, so that a deletion can tell ours from others. `token` is of one save, where
+    a place needs it."""
 
     job: JobId
     attempt: int
     epoch: int
+    token: str = ""
 
 
 class Pin(Value):
@@ -81,6 +83,11 @@ def _entry(root: Path, name: str) -> Entry:
 
 def owner_of(path: Path) -> OwnerMark | None:
     return _note(path / OWNER_NAME, OwnerMark)
+
+
+def encoded(mark: OwnerMark) -> bytes:
+    """The bytes of an owner marker."""
+    return encode(mark)
 
 
 def mark_in(data: bytes) -> OwnerMark | None:

@@ -16,12 +16,13 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from trainmaster.storage.buffers import BUFFER_BYTES, POOL
 from trainmaster.storage.directory import write_synced
 from trainmaster.storage.pieces import PAGE_BYTES, SMALL_BYTES, address_of, phase
 
+T = TypeVar("T")
 _PARTS_MAX: Final = 1000
 _NO_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _CACHESTAT: Final = 451  # the number of the system call, the same on x86-64 and on ARM
@@ -38,13 +39,15 @@ class DirectoryStore:
         return FileSink(self._root / group / name, size_bytes)
 
     def open(self, group: str, name: str) -> "FileSource":
-        return FileSource(self._root / group / name)
+        path = self._root / group / name
+        return _looking_again(path, lambda: FileSource(path))
 
     def put(self, group: str, name: str, data: bytes) -> None:
         write_synced(self._root / group / name, data)
 
     def get(self, group: str, name: str) -> bytes:
-        return (self._root / group / name).read_bytes()
+        path = self._root / group / name
+        return _looking_again(path, path.read_bytes)
 
     def sizes(self, group: str) -> dict[str, int]:
         with os.scandir(self._root / group) as entries:
@@ -55,6 +58,10 @@ class DirectoryStore:
         if not self._root.is_dir():
             return []
         return sorted(entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False))
+
+    def remove(self, group: str, names: Sequence[str]) -> None:
+        for name in names:
+            (self._root / group / name).unlink(missing_ok=True)
 
     def path(self, group: str) -> Path | None:
         return self._root / group
@@ -195,6 +202,24 @@ def _mostly_cached(file: int, size_bytes: int) -> bool:
     if _libc.syscall(_CACHESTAT, file, ctypes.byref(span), ctypes.byref(told), 0) != 0:
         return False
     return int(told.held) * PAGE_BYTES > size_bytes // 2
+
+
+def _looking_again(path: Path, act: Callable[[], T]) -> T:
+    """What `act` gives. A host that shares a file system may remember a name that was replaced elsewhere, and say for
+    seconds that there is no such file; a look at the directory cures that. What the directory does not list is gone."""
+    try:
+        return act()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE) or not _is_listed(path):
+            raise
+    return act()
+
+
+def _is_listed(path: Path) -> bool:
+    try:
+        return path.name in os.listdir(path.parent)
+    except OSError:
+        return False
 
 
 def _open_direct(path: Path, access: int) -> int | None:

@@ -8,6 +8,7 @@ The client of a store is imported when the first store is asked for.
 """
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -18,10 +19,14 @@ S3: Final = "s3://"
 
 
 class Shelf(BlobStore, Protocol):
-    """A store whose groups can be listed."""
+    """A store whose groups can be listed, and whose blobs can be removed."""
 
     def groups(self) -> list[str]:
         """Names of the groups that lie there, in order."""
+        ...
+
+    def remove(self, group: str, names: Sequence[str]) -> None:
+        """Deletes blobs; those that are not there are no matter."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 A group is a common prefix, a blob an object. There is no rename of a prefix, so nothing is hidden while it is written:
 the manifest publishes. It is put last, on condition that there is none, and a prefix without one is an unfinished save.
-`claim.py` keeps two writers apart.
+`publishing.py` keeps two writers apart.
 
 The client is `obstore` (Rust, the stores of Apache Arrow): of those compared it needs the least processor time, sends
 conditional puts, and its memory is bounded. It signs the SHA-256 of every part, so the server refuses what was changed

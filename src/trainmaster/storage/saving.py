@@ -60,7 +60,7 @@ def refuse_full(root: Path, needed_bytes: int) -> None:
 
 def with_shortage(sentence: str, staging: Path, needed_bytes: int) -> str:
     """Why a save failed, with what a lack of space means here if that was it. Raises `OSError`."""
-    if f"[Errno {errno.ENOSPC}]" not in sentence:
+    if not any(f"[Errno {number}]" in sentence for number in (errno.ENOSPC, errno.EDQUOT)):
         return sentence
     written = sum(entry.stat().st_size for entry in os.scandir(staging))
     shortage = explain(directory.volume(staging.parent), needed_bytes=needed_bytes, written_bytes=written)

@@ -26,19 +26,18 @@ from torch.futures import Future
 from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.base.value import Value, encode
 from trainmaster.core.checkpoint.index import INDEX_NAME, Stored, index_of_items
-from trainmaster.core.checkpoint.listing import staging_name, step_name
+from trainmaster.core.checkpoint.listing import step_name
 from trainmaster.core.checkpoint.manifest import SCHEMA, FileEntry, Manifest
 from trainmaster.core.checkpoint.pace import Pace, slow_writers
 from trainmaster.core.checkpoint.position import Position
-from trainmaster.storage import directory
 from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.checksum import crc32
 from trainmaster.storage.directory import OwnerMark
-from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.foreign import METADATA_NAME
 from trainmaster.storage.pieces import Memory, Pieces, phase
 from trainmaster.storage.pieces import size_of as piece_bytes
-from trainmaster.storage.saving import complete, refuse_foreign, refuse_full, see
+from trainmaster.storage.place import Place
+from trainmaster.storage.publishing import publishing
 from trainmaster.storage.transfer import THREADS, write
 from trainmaster.training.distcp.envelope import ALIGNMENT, envelope
 from trainmaster.training.distcp.planner import size_of
@@ -66,6 +65,7 @@ class ShardWriter(StorageWriter):
         super().__init__()
         self._store, self._group, self._threads = store, group, threads
         self._rank = 0
+        self._suffix = ""
         self.files: tuple[FileEntry, ...] = ()
         self.complaint = ""
 
@@ -114,7 +114,7 @@ class ShardWriter(StorageWriter):
         return False
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-        name = f"__{self._rank}_0.distcp"
+        name = f"__{self._rank}_0{self._suffix}.distcp"
         started = time.monotonic()
         items, parts = laid_out(name, plan.items, planner.resolve_data)
         pieces = Pieces(parts)
@@ -171,8 +171,9 @@ def _padding(at: int, body: Memory) -> int:
 class CheckpointWriter(ShardWriter):
     """Saves the state of a step below `root` and publishes it as `step-NNNNNNNN`, whole or not at all.
 
-    `job` marks the directory as this job's: what belongs to another job is never replaced. `samples` and `global_batch`
-    say where the job stands in its data, for whoever resumes. `root` must be shared by all hosts.
+    `root` is a directory that all hosts share, or `s3://BUCKET/PREFIX`. `job` marks the checkpoint as this job's: what
+    belongs to another job is never replaced. `samples` and `global_batch` say where the job stands in its data, for
+    whoever resumes.
     """
 
     def __init__(
@@ -185,28 +186,33 @@ class CheckpointWriter(ShardWriter):
         global_batch: int = 0,
         threads: int = THREADS,
     ) -> None:
-        self._root = Path(root)
+        self._place = Place(os.fspath(root))
         self._mark = OwnerMark(job=JobId(job), attempt=0, epoch=0)
         self._position = Position(samples=samples, global_batch=global_batch, step=step)
+        self._publishing = publishing(self._place, self._mark, step)
         self._world = 1
-        super().__init__(DirectoryStore(self._root), staging_name(step, 0), threads)
+        super().__init__(self._publishing.store, self._publishing.group, threads)
 
     @property
     def path(self) -> Path:
-        """The directory of the published checkpoint."""
-        return self._root / step_name(self._position.step)
+        """The directory of the published checkpoint. Raises `ValueError` in a bucket."""
+        if self._place.path is None:
+            raise ValueError(f"{self._place} is no directory; the checkpoint is {self.where}")
+        return self._place.path / step_name(self._position.step)
+
+    @property
+    def where(self) -> str:
+        """The published checkpoint, in a form that `CheckpointReader` and `trainmaster ckpt` take."""
+        return str(self._place.child(step_name(self._position.step)))
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The coordinator: opens the hidden directory."""
+        """The coordinator: opens the place of the save."""
         self._world = len(plans)
-        self._root.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(self._root, directory.look(self._root), self._position.step, self._mark.job)
-        refuse_full(self._root, sum(size_of(item) for plan in plans for item in plan.items))
-        directory.open_staging(self._root / self._group, self._mark)
+        self._publishing.open(sum(size_of(item) for plan in plans for item in plan.items))
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[list[WriteResult]]":
-        see(self._root, self._group)
+        self._suffix = self._publishing.see()
         return super().write_data(plan, planner)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -223,6 +229,4 @@ class CheckpointWriter(ShardWriter):
             writer=socket.gethostname(),
             written_at=time.time_ns() // 1000,
         )
-        staging = self._root / self._group
-        complete(staging, manifest)
-        directory.publish(staging, self.path, 0)
+        self._publishing.publish(manifest)
