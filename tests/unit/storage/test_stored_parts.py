@@ -180,6 +180,23 @@ def test_clocks_of_hosts_say_nothing_about_what_is_newest(tmp_path: Path, monkey
     assert retire(entries, keep=1, job=JobId("job-1"), attempt=1, epoch=1).delete == (step_name(1),)
 
 
+def test_a_slow_writer_is_named_though_it_is_published(tmp_path: Path) -> None:
+    """1. Four ranks write; rank 2 took a hundred times as long. 2. The complaint names it and its host."""
+    boxes = tuple(((rank * SIZE,), (SIZE,)) for rank in range(4))
+    outline = Outline(tensors={"state": Form(dtype="uint8", shape=(4 * SIZE,), boxes=boxes)})
+    staging = Staging(order(tmp_path, 1).but(world=4), threading.Event())
+    staging.open(0)
+    for rank in range(4):
+        told, payload = shard(rank, 1)
+        part = staging.write(told, payload, f"h{rank}")
+        assert part.pace is not None
+        staging.put(part.but(pace=part.pace.but(duration=2_000_000 if rank == 2 else 20_000)))
+    complaint = staging.assemble(staging.gather(at(1), {}, 1.0), outline, at(1))
+    assert complaint.startswith("rank 2 on h2 wrote its 0 MiB at 0 MiB/s")
+    assert staging.publish() == ""
+    assert is_whole(tmp_path, 1)
+
+
 def test_parts_that_do_not_come_or_are_of_another_moment_end_it(tmp_path: Path) -> None:
     staging = Staging(order(tmp_path, 1), threading.Event())
     staging.open(0)
