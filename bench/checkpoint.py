@@ -6,6 +6,8 @@ limit of a load is reading the file into the same tensors, cold, without checksu
 `readv` through the page cache, whichever is faster (the note says both); ours is a whole `dcp.load` with every block
 verified. Peers in the same rounds: plain `dcp.save` and `dcp.load`, and `torch.save` (synced).
 
+Then the same on four ranks together (`bench/ranks.py`).
+
 `value` is the limit's time over ours (1 is the limit), `peer` the same of plain DCP, `ratio` how many times faster than
 it ours is. Files of a round are removed outside of its time.
 """
@@ -23,6 +25,7 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 
+from bench import ranks
 from bench.figure import Figure, timed
 from bench.state import STATE_BYTES, emptied, forget, in_turns, load_of_machine, state
 from trainmaster.training.distcp import CheckpointReader, CheckpointWriter
@@ -36,6 +39,7 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TRAINMASTER_BENCH_DIR")) as folder:
         yield _write(Path(folder))
         yield _load(Path(folder))
+        yield from ranks.figures(Path(folder))
 
 
 def _whole_pages(whole: dict[str, torch.Tensor]) -> list[memoryview]:

@@ -8,7 +8,8 @@ does that, once for all files of a group).
 
 Reading goes past the cache as well: pages that nobody reads again cost as much as the disk, and several times as much
 where the memory of a virtual machine is not backed yet. What lies in the memory of the caller as it does in the file,
-page for page, is read into it; edges and the rest go by way of a buffer. What the cache holds already comes from there.
+page for page, is read into it; edges and the rest go by way of a buffer. What the cache holds already comes from there,
+and what several processes of a host are about to read goes through it (`FileSource.share`).
 """
 
 import ctypes
@@ -122,6 +123,13 @@ class FileSource:
         self.size_bytes = os.fstat(self._file).st_size
         large = self.size_bytes >= SMALL_BYTES and not _mostly_cached(self._file, self.size_bytes)
         self._direct = _open_direct(path, os.O_RDONLY) if large else None
+
+    def share(self) -> None:
+        """Reads through the page cache from now on, since other processes of this host are about to read the same."""
+        if self._direct is not None:
+            os.close(self._direct)
+            self._direct = None
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def read_into(self, parts: Sequence[memoryview], offset: int) -> None:
         size = sum(map(len, parts))

@@ -1,6 +1,7 @@
 """PyTorch's distributed checkpoints by our writer and reader: read by each other, moved to other numbers of ranks,
 damaged in every way."""
 
+import dataclasses
 import os
 import pickle
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
+from torch.distributed.checkpoint.default_planner import create_default_local_load_plan  # noqa: E402
+from torch.distributed.checkpoint.planner import LoadPlan  # noqa: E402
 
 from trainmaster.core.checkpoint.index import Index  # noqa: E402
 from trainmaster.core.checkpoint.listing import published_steps, step_name  # noqa: E402
@@ -261,3 +264,31 @@ def test_the_index_names_every_byte_of_every_tensor(tmp_path: Path) -> None:
         chunk = index.tensors[name].chunks[0]
         assert data[chunk.payload : chunk.payload + tensor.numel() * 4] == tensor.numpy().tobytes()
     assert index.sum_of("__0_0.distcp", 1) == crc32(data[1 << 20 :])
+
+
+@pytest.mark.parametrize(("ranks", "shared"), [(4, False), (5, True)])
+def test_many_ranks_of_a_host_that_read_the_same_share_it(tmp_path: Path, ranks: int, shared: bool) -> None:
+    """1. Ranks of one host that all want the same state read it through the page cache if they are many; so many on
+    different hosts, or those that want different tensors, read past it. 2. Either way the state arrives."""
+    state = {f"w{place}": torch.randn(300_000) for place in range(ranks)}
+    path = save(tmp_path, 1, state)
+    reader = CheckpointReader(path)
+    metadata = reader.read_metadata()
+
+    def plan(host: str, names: list[str]) -> LoadPlan:
+        made = create_default_local_load_plan({name: state[name] for name in names}, metadata)
+        return dataclasses.replace(made, storage_data=host)
+
+    def files(plans: list[LoadPlan]) -> list[set[str]]:
+        return [set(each.storage_data) for each in reader.prepare_global_plan(plans)]
+
+    names = list(state)
+    assert files([plan("a", names) for _ in names]) == [{"__0_0.distcp"} if shared else set()] * ranks
+    assert files([plan(name, names) for name in names]) == [set()] * ranks
+    assert files([plan("a", [name]) for name in names]) == [set()] * ranks
+    (local,) = reader.prepare_global_plan([plan("a", names) for _ in names])[:1]
+    loaded = {name: torch.zeros(300_000) for name in names}
+    planner = CarefulPlanner()
+    planner.set_up_planner(loaded, metadata, True)
+    reader.read_data(local, planner).wait()
+    assert_same(loaded, state)

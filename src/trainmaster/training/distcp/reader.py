@@ -5,6 +5,9 @@ for a tensor that takes them as they are, is read into the tensor's own memory; 
 device) is read as whole rows into a buffer and copied from there. Every block that is touched is summed, so a rank
 reads and verifies what it needs and no more, also at another number of ranks.
 
+Where many ranks of a host read the same (replicas), they do it through the page cache, so that the disk gives it once.
+Up to four are faster past it: 1.7 s against 2.1 for four times the same 512 MiB here.
+
 Damage is found after the bytes have arrived, so a load that raises leaves the state undefined on all ranks: load
 another checkpoint over it, or stop. Rejected: reading everything twice to keep the state whole for a caller who can't
 use it without a checkpoint anyway.
@@ -13,9 +16,13 @@ Checkpoints of other programs have no sums and a layout of their own; their item
 `weights_only`. Their table of contents is read by `storage/foreign.py`, which runs nothing.
 """
 
+import dataclasses
 import io
 import os
+import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -28,11 +35,15 @@ from trainmaster.core.checkpoint.manifest import Manifest
 from trainmaster.storage.arena import Snapshot
 from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.contents import Contents, Unsound, locate, look_into
+from trainmaster.storage.directory_store import FileSource
 from trainmaster.storage.memory_store import MemoryStore, index_over
 from trainmaster.storage.pieces import Memory
 from trainmaster.storage.place import Place
 from trainmaster.storage.transfer import Want, read
 from trainmaster.training.distcp.tables import metadata_of
+
+_MANY: Final = 5
+"""So many ranks of a host that read the same share it through the page cache."""
 
 
 class CheckpointReader(StorageReader):
@@ -78,13 +89,13 @@ class CheckpointReader(StorageReader):
         _ = self.contents
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
+        return dataclasses.replace(plan, storage_data=socket.gethostname())
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         problem = lost_moments(self.contents.index, {item.storage_index.fqn for plan in plans for item in plan.items})
         if problem is not None:
             raise Unsound((problem,))
-        return plans
+        return _with_shared_files(plans, self.contents.index)
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
         index = self.contents.index
@@ -93,7 +104,7 @@ class CheckpointReader(StorageReader):
             item = _item(read_item, index, planner)
             by_file.setdefault(item.file, []).append(item)
         for name, items in sorted(by_file.items()):
-            self._read_file(name, items, index.sums.get(name))
+            self._read_file(name, items, index.sums.get(name), shared=name in (plan.storage_data or ()))
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -103,9 +114,11 @@ class CheckpointReader(StorageReader):
         place = Place(os.fspath(checkpoint_id))
         return place.path is None or place.path.is_dir()
 
-    def _read_file(self, name: str, items: list["_Item"], sums: str | None) -> None:
+    def _read_file(self, name: str, items: list["_Item"], sums: str | None, shared: bool) -> None:
         source = self._store.open(self._group, name)
         try:
+            if shared and isinstance(source, FileSource):
+                source.share()
             for layer in _layers(items):
                 read(source, name, [item.want for item in layer], sums)
                 for item in layer:
@@ -131,6 +144,32 @@ class _Item:
 
     def __init__(self, file: str, want: Want, arrived: Callable[[], None]) -> None:
         self.file, self.want, self.arrived = file, want, arrived
+
+
+def _with_shared_files(plans: list[LoadPlan], index: Index) -> list[LoadPlan]:
+    """The plans, each with the files of which many others on its host read for the most part the same: replicas."""
+    wanted = [{_place(item, index): None for item in plan.items} for plan in plans]
+    readers = Counter(
+        (plan.storage_data, place) for plan, places in zip(plans, wanted, strict=True) for place in places
+    )
+    made = []
+    for plan, places in zip(plans, wanted, strict=True):
+        all_bytes, shared_bytes = Counter[str](), Counter[str]()
+        for place in places:
+            all_bytes[place.file] += place.length
+            shared_bytes[place.file] += place.length if readers[plan.storage_data, place] >= _MANY else 0
+        shared = {file for file, size in shared_bytes.items() if 2 * size > all_bytes[file]}
+        made.append(dataclasses.replace(plan, storage_data=frozenset(shared)))
+    return made
+
+
+def _place(read_item: ReadItem, index: Index) -> Plain:
+    """What of which file an item is read from."""
+    name, offset = read_item.storage_index.fqn, tuple(read_item.storage_index.offset or ())
+    if read_item.type == LoadItemType.BYTE_IO:
+        return index.values[name]
+    chunk = next(each for each in index.tensors[name].chunks if each.offsets == offset)
+    return Plain(file=chunk.file, offset=chunk.offset, length=chunk.length)
 
 
 def _item(read_item: ReadItem, index: Index, planner: LoadPlanner) -> _Item:
