@@ -5,6 +5,7 @@ with, a part that lies there is done, and one that has its manifest needs only i
 ranks publish in a synchronous save, to the last file name.
 """
 
+import errno
 import os
 import socket
 import threading
@@ -89,8 +90,9 @@ class Staging:
         started = time.monotonic()
         pause_s = _LOOK_S
         while True:
+            names = _listed(self.path)
             for rank in missing(parts, self.order.world):
-                part = _read(self.path / part_name(rank), Part)
+                part = _read(self.path / part_name(rank), Part) if names and part_name(rank) in names else None
                 if part is not None:
                     parts[rank] = part
                     pause_s = _LOOK_S
@@ -103,7 +105,7 @@ class Staging:
                 raise StoreFailed(problem.sentence)
             if not left:
                 return parts
-            if not self.path.exists():
+            if names is None:
                 self._refuse_outrun()
                 raise StoreFailed(f"{self.order.staging} was removed")
             if self.cancel.wait(pause_s):
@@ -213,8 +215,11 @@ class Staging:
         """Returns when the directory is there. Raises `StoreFailed`, `Outrun`."""
         deadline = time.monotonic() + limit_s
         pause_s = _LOOK_S
-        while directory.owner_of(self.path) != self.mark:
-            if self.root.is_dir():
+        while True:
+            names = _listed(self.root)
+            if names and self.order.staging in names and directory.owner_of(self.path) == self.mark:
+                return
+            if names is not None:
                 self._refuse_outrun()
             if time.monotonic() > deadline:
                 raise StoreFailed(
@@ -228,10 +233,11 @@ class Staging:
     def holds(self, shard: Shard) -> bool:
         """Whether the part of this very snapshot was put (whoever wrote it was started anew). A shard whose part was
         put is never touched again: who publishes may be at it. Parts go when the manifest is there: hence the order."""
-        part = _read(self.path / part_name(shard.rank), Part)
+        names = _listed(self.path) or frozenset()
+        part = _read(self.path / part_name(shard.rank), Part) if part_name(shard.rank) in names else None
         if part is not None:
             return part.sequence == shard.sequence and not part.failure
-        return (self.path / MANIFEST_NAME).exists()
+        return MANIFEST_NAME in (_listed(self.path) or ())
 
     def write(self, shard: Shard, payload: memoryview, writer: str, threads: int = THREADS) -> Part:
         """Writes a shard and makes it durable; its part, which is not put yet. Raises `OSError`."""
@@ -284,9 +290,22 @@ class Staging:
         )
 
 
+def _listed(path: Path) -> frozenset[str] | None:
+    """What is in a directory; None if there is none. Asked before a name is: hosts that share a file system remember
+    for seconds that a name was not there, and a listing cures that."""
+    try:
+        return frozenset(os.listdir(path))
+    except FileNotFoundError:
+        return None
+
+
 def _read(path: Path, kind: type[T]) -> T | None:
-    """A small file that is there whole or not at all; None also for what can't be understood."""
+    """A small file that is there whole or not at all; None also for what can't be understood, or not be read yet."""
     try:
         return decode(path.read_bytes(), kind)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except msgspec.MsgspecError:
         return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return None
+        raise
