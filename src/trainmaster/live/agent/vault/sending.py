@@ -34,11 +34,13 @@ from trainmaster.storage.arena import Snapshot
 
 _PAUSE_S: Final = 0.05
 _PAUSE_LONG_S: Final = 1.0
+_SLOWEST_BYTES_S: Final = 256 << 20
+"""A copy has a second more for so many bytes."""
 
 
 class Limits(Value):
     """How long the vault waits, in seconds. `silent_s`: for one call on a connection to move a byte. `copy_s`: for a
-    copy at a peer, all tries together. `store_s`: for the parts of all others."""
+    copy at a peer, all tries together (large ones have more). `store_s`: for the parts of all others."""
 
     silent_s: float = 5.0
     copy_s: float = 30.0
@@ -97,11 +99,15 @@ class Sender:
         if wish.peer is None:
             wish.own.given_up(wish.sequence, "there is no other host with a vault, so snapshots have no copy")
             return
-        deadline = time.monotonic() + self._limits.copy_s
+        snapshot = wish.own.arena.find(wish.sequence)
+        if snapshot is None:
+            raise Overtaken
+        copy_s = self._limits.copy_s + len(snapshot.payload) / _SLOWEST_BYTES_S
+        deadline = time.monotonic() + copy_s
         pause_s = _PAUSE_S
         while True:
             try:
-                self._copy(wish, wish.peer, deadline)
+                self._copy(wish, wish.peer, snapshot, deadline)
                 wish.own.replicated(wish.sequence)
                 return
             except (OSError, EOFError, Broken, Refused) as error:
@@ -115,10 +121,9 @@ class Sender:
             self._pause(wish, pause_s)
             pause_s = min(2 * pause_s, _PAUSE_LONG_S)
 
-    def _copy(self, wish: Wish, peer: Place, deadline: float) -> None:
+    def _copy(self, wish: Wish, peer: Place, snapshot: Snapshot, deadline: float) -> None:
         """Raises `Overtaken`, `Refused`, `Broken`, `OSError`, `EOFError`."""
-        snapshot = wish.own.arena.find(wish.sequence)
-        if snapshot is None:
+        if not snapshot.is_whole():
             raise Overtaken
         if self._connected_to != peer:
             self._hang_up()
@@ -141,7 +146,7 @@ class Sender:
             if self._wish is not wish:
                 raise Overtaken
             if time.monotonic() > deadline:
-                raise TimeoutError(f"it takes longer than {self._limits.copy_s:.0f} s")
+                raise TimeoutError("it takes too long")
 
         try:
             if not send_blocks(connection, snapshot.payload, go_on):
