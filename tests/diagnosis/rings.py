@@ -29,6 +29,7 @@ class Run:
         self.calls: list[list[RingCall]] = [[] for _ in range(ranks)]
         self.states = ["R"] * ranks
         self.slow = [int(Slow.NONE)] * ranks
+        self.data_waits: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
 
     def skew(self, rank: int) -> int:
         """The clock of a rank's host."""
@@ -44,6 +45,14 @@ class Run:
                 ready = [end + 50] * self.ranks
             self.now_us = ready[0]
             self.step += 1
+        return self
+
+    def fed(self, count: int, wait: Own, own: Own = even) -> "Run":
+        """Steps that begin with a wait for data, which is part of each rank's own time."""
+        for _ in range(count):
+            for rank in range(self.ranks):
+                self.data_waits[rank].append((self.step, round(wait(self.step, rank) * 1e6)))
+            self.steps(1, lambda step, rank: wait(step, rank) + own(step, rank))
         return self
 
     def hang(self, for_s: float, missing: Sequence[int] = (), instead: str = "") -> "Run":
@@ -80,6 +89,7 @@ class Run:
                         ring=RingReading(
                             pid=rank + 10, written=len(self.calls[rank]), slow=self.slow[rank], slow_since_us=0,
                             groups=groups, calls=tuple(self.calls[rank][-kept:]),
+                            data_waits=tuple(self.data_waits[rank][-24:]),
                         ),
                     )
                     for rank in range(first, min(first + 2, self.ranks))

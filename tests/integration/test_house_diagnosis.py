@@ -1,6 +1,7 @@
 """One job of four ranks on two hosts gets into every kind of trouble; what holds it up is named, live."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -113,6 +114,23 @@ def test_a_rank_that_is_slow(trouble: Trouble) -> None:
     trouble.tell("slow 3", 2)
     found = trouble.named(Kind.STRAGGLER, since)
     assert found.diagnosis.slow_ranks == (2,)
+    trouble.forget()
+    wait("the alarm is taken back", lambda: not trouble.alarm())
+
+
+def test_a_rank_whose_loader_is_slow(trouble: Trouble) -> None:
+    """1. The data of rank 3 comes 0.2 s late in each step. 2. Rank, host and milliseconds are named, live and by
+    `job show`; no host is blamed. 3. It is over when it is over."""
+    trouble.steps(40)
+    since = time.monotonic()
+    trouble.tell("data 0.2", 3)
+    found = trouble.named(Kind.STRAGGLER, since)
+    wait("it is the data", lambda: "rank 3 on h2 waits for data" in trouble.look().diagnosis.summary)
+    found = trouble.look()
+    assert (found.diagnosis.slow_ranks, found.diagnosis.hosts) == ((3,), ())
+    milliseconds = int(re.findall(r"data: (\d+) ms", found.diagnosis.summary)[0])
+    assert 200 <= milliseconds < 1000
+    wait("it is shown", lambda: "rank 3 on h2 waits for data" in trouble.house.cli("job", "show", trouble.name).stdout)
     trouble.forget()
     wait("the alarm is taken back", lambda: not trouble.alarm())
 

@@ -1,7 +1,8 @@
 """A training of several ranks that gets into trouble on command: `troubled.py DIRECTORY`.
 
 A rank looks for `DIRECTORY/RANK` in each step and does what stands in it: `slow 3` (takes so many times as long),
-`stall` (stands until the file is gone), `skip` (leaves out one collective), `evaluate 3`, `save 3` (seconds).
+`stall` (stands until the file is gone), `skip` (leaves out one collective), `data 0.2`, `evaluate 3`, `save 3`
+(seconds).
 """
 
 import sys
@@ -13,6 +14,7 @@ import torch.distributed as dist
 
 import trainmaster.training as tm
 from trainmaster.training.checkpoint_io import Checkpoints
+from trainmaster.training.loader import Loader, Wanted
 
 PACE_S = 0.05
 directory = Path(sys.argv[1])
@@ -26,13 +28,21 @@ def asked(rank: int) -> list[str]:
         return []
 
 
+def fetch(wanted: Wanted) -> Wanted:
+    word, *rest = asked(wanted.rank) or [""]
+    time.sleep(float(rest[0]) if word == "data" else 0.0)
+    return wanted
+
+
 def main() -> None:
     torch.set_num_threads(1)
     with tm.session() as session:
         model = torch.nn.Linear(4, 4)
         optimizer = torch.optim.AdamW(model.parameters())
         session.restore(model=model, optimizer=optimizer, global_batch=4)
+        loader = Loader(fetch, ahead=0, tell=session.waited_for_data)
         for step in session.steps(total=1_000_000):
+            loader.take(Wanted(first=session.samples, global_batch=4, rank=session.rank, world=session.world))
             word, *rest = asked(session.rank) or [""]
             if step == 1:
                 time.sleep(3.5)

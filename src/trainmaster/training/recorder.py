@@ -85,6 +85,10 @@ class Recorder:
         if self._slow == Slow.START:
             self.mark(Slow.NONE)
 
+    def waited_for_data(self, wait_us: int) -> None:
+        """The present step waited so long for its data."""
+        self._ring.add_data_wait(self.step, wait_us)
+
     def mark(self, slow: Slow) -> None:
         """The phase that begins now."""
         self._slow = int(slow)

@@ -82,7 +82,8 @@ def record_only() -> None:
 
 
 class Session:
-    """Made by `trainmaster.training.session`. Every method but `report`, `tell` and the properties is a collective."""
+    """Made by `trainmaster.training.session`. Every method but `report`, `tell`, `waited_for_data` and the properties
+    is a collective."""
 
     def __init__(self, here: Surroundings, board: Board, store: dist.Store, recorder: Recorder | None) -> None:
         self._here = here
@@ -183,6 +184,23 @@ class Session:
         assert step == self._step + 1, (step, self._step)
         self._global_batch = samples - self._samples
         self._loss, self._samples = float(loss), samples
+
+    def waited_for_data(self, waited_s: float) -> None:
+        """Tells how long the present step waited for its data, so that a slow loader can be named."""
+        if self._recorder is not None:
+            self._recorder.waited_for_data(round(waited_s * 1e6))
+
+    @property
+    def attempt(self) -> str:
+        return self._here.attempt
+
+    @property
+    def host_dir(self) -> Path:
+        """What the ranks of this host share in memory, for this attempt; outside of Trainmaster, for all of a user."""
+        board = self._here.board
+        if board is None:
+            return Path(f"/dev/shm/trainmaster-{os.getuid()}")
+        return board.parent.parent if board.parent.name.startswith("epoch-") else board.parent
 
     def tell(self, sentence: str) -> None:
         """Tells the agent, and whoever reads rank 0's standard error, a sentence. Empty ones are not told."""

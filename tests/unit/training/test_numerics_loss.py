@@ -23,8 +23,9 @@ pytestmark = pytest.mark.torch
 STEPS = int(os.environ.get("TRAINMASTER_NUMERICS_STEPS", "0"))
 SMALL = Shape(vocabulary=2048, dim=32, layers=2, heads=4, key_heads=2, hidden=64, context=16)
 SHAPE = Shape(vocabulary=2048, context=64) if STEPS else SMALL
-FLOAT8_DISTANCE = 0.02
-SPARSE_DISTANCE = 0.1
+FLOAT8_DISTANCE = 0.05 if STEPS else 0.02
+SPARSE_DISTANCE = 0.3 if STEPS else 0.1
+"""Half of the feed-forward weights are gone: the larger model has more to learn by then, and feels it."""
 BF16 = Numerics(precision="bf16")
 FLOAT8 = Numerics(precision="float8")
 SPARSE = Numerics(precision="bf16", sparsity="2:4")

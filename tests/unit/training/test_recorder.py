@@ -34,6 +34,22 @@ def notes(tmp_path: Path) -> list[tuple[str, int, int, int]]:
     return [(call.op, call.seq, call.group, call.bytes) for call in found.calls]
 
 
+def test_waits_for_data_are_kept_by_step(recorder: Recorder, tmp_path: Path) -> None:
+    """1. Thirty steps wait, each a bit longer. 2. The last 24 are there, in order, beside the collectives; a very long
+    wait is the longest that fits. 3. Groups are not touched by it."""
+    for step in range(30):
+        recorder.completed(step)
+        recorder.waited_for_data(1000 * step)
+    found = read_ring(tmp_path / "ring-0")
+    assert found is not None
+    assert found.data_waits == tuple((step, 1000 * step) for step in range(6, 30))
+    assert [group.name for group in found.groups] == ["0"]
+    recorder.waited_for_data(1 << 40)
+    found = read_ring(tmp_path / "ring-0")
+    assert found is not None
+    assert found.data_waits[-1] == (29, (1 << 32) - 2)
+
+
 def test_collectives_are_noted(recorder: Recorder, tmp_path: Path) -> None:
     """1. Collectives of tensors, of lists, of objects, in the world and in a group. 2. Each has its line, numbered in
     its group, with its bytes; all were left."""

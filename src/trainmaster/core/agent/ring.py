@@ -36,6 +36,11 @@ LEFT_OFFSET: Final = 40
 _HEAD: Final = struct.Struct("<Qqqqqq")
 _GROUP: Final = struct.Struct("<32siii12i")
 _GROUPS_OFFSET: Final = 256
+DATA_WAIT: Final = struct.Struct("<Q")
+"""Completed steps and microseconds, 32 bits each, in one store."""
+DATA_WAITS_OFFSET: Final = 64
+DATA_WAITS: Final = (_GROUPS_OFFSET - DATA_WAITS_OFFSET) // DATA_WAIT.size
+"""Steps whose waiting for data is kept."""
 GROUPS_MAX: Final = (HEADER_SIZE - _GROUPS_OFFSET) // _GROUP.size
 _LISTED: Final = 12
 
@@ -102,6 +107,8 @@ class RingReading(Value):
     groups: tuple[RingGroup, ...]
     calls: tuple[RingCall, ...]
     """Oldest first."""
+    data_waits: tuple[tuple[int, int], ...] = ()
+    """(completed steps, microseconds that the rank waited for the data of the next one), oldest first."""
 
 
 class RankState(Value):
@@ -167,6 +174,12 @@ class Ring:
         LEFT.pack_into(self._buffer, 40, now_us)
         LEFT.pack_into(self._buffer, 32, slow)
 
+    def add_data_wait(self, step: int, wait_us: int) -> None:
+        """The wait for the data of the step after `step` completed ones; of several, the last."""
+        assert step >= 0
+        packed = step % (1 << 32) << 32 | min(max(wait_us, 0), (1 << 32) - 2)
+        DATA_WAIT.pack_into(self._buffer, DATA_WAITS_OFFSET + step % DATA_WAITS * DATA_WAIT.size, packed + 1)
+
     def read(self) -> RingReading:
         """What it says now; lines that are being written are left out."""
         data = bytes(self._buffer[:SIZE])
@@ -201,7 +214,15 @@ class Ring:
             slow_since_us=since,
             groups=tuple(_group(data, index) for index in range(min(max(groups, 0), GROUPS_MAX))),
             calls=tuple(call for _, call in calls),
+            data_waits=_data_waits(data),
         )
+
+
+def _data_waits(data: bytes) -> tuple[tuple[int, int], ...]:
+    """What is there; an empty place holds zero, so values are stored plus one."""
+    places = range(DATA_WAITS_OFFSET, _GROUPS_OFFSET, DATA_WAIT.size)
+    packed = [value - 1 for place in places if (value := DATA_WAIT.unpack_from(data, place)[0])]
+    return tuple(sorted((value >> 32, value & 0xFFFF_FFFF) for value in packed))
 
 
 def _group(data: bytes, index: int) -> RingGroup:

@@ -17,7 +17,7 @@ from typing import Final
 from trainmaster.core.agent.ring import RankState, RingCall, Rings
 from trainmaster.core.base.time import in_seconds
 from trainmaster.core.base.value import Value
-from trainmaster.core.diagnosis import slow
+from trainmaster.core.diagnosis import data, slow
 from trainmaster.core.diagnosis.answer import Diagnosis, Kind, ranks_text
 from trainmaster.core.diagnosis.collectives import Stop, first_unmatched
 from trainmaster.core.diagnosis.evidence import Evidence, Times, joined
@@ -65,8 +65,9 @@ def diagnose(rings: Sequence[Rings], ranks: int, silent: Sequence[str] = ()) -> 
         return _frozen(evidence), waited_s, pace
     if stop is not None and (frozen or waited_s > pace.bound_s):
         return judge(evidence), waited_s, pace
-    late = _straggler(evidence, rings, pace)
-    return late or _moving(evidence, stop, silent, waited_s), waited_s, pace
+    step_ms = 1000 * (pace.median_s or 1.0)
+    late = data.late_rank(evidence, rings, step_ms) or _straggler(evidence, rings, pace)
+    return late or _moving(evidence, stop, silent, waited_s, data.late_store(rings, step_ms)), waited_s, pace
 
 
 def _steps(rings: Sequence[Rings]) -> list[float]:
@@ -215,7 +216,9 @@ def _where(rings: Sequence[Rings], found: Diagnosis) -> str:
     return f"most of it before collective {number} of a step ({op}): {median(values):.0f} ms"
 
 
-def _moving(evidence: Evidence, stop: Stop | None, silent: Sequence[str], waited_s: float) -> Diagnosis:
+def _moving(
+    evidence: Evidence, stop: Stop | None, silent: Sequence[str], waited_s: float, slow_store: str
+) -> Diagnosis:
     known = {each.rank for each in evidence.workers}
     blind = not evidence.standings
     summary = "the ranks go on" if not blind else "no rank records its collectives; nothing can be said of them"
@@ -223,6 +226,8 @@ def _moving(evidence: Evidence, stop: Stop | None, silent: Sequence[str], waited
     details = [f"phases: {', '.join(phases)}"] if phases else []
     if stop is not None and stop.missing:
         details.append(f"{ranks_text(stop.missing)} not yet in {stop.name()}, for {waited_s:.1f} s: within the bound")
+    if slow_store:
+        details.append(slow_store)
     if silent:
         details.append(f"no answer from {', '.join(silent)}")
     return Diagnosis(
@@ -232,5 +237,11 @@ def _moving(evidence: Evidence, stop: Stop | None, silent: Sequence[str], waited
         confidence="medium" if not blind else "low",
         details=tuple(details),
         next_evidence=("trainmaster job stacks",) if blind else (),
-        advice=("open the session of trainmaster.training in the script, or call its record()",) if blind else (),
+        advice=_advice(blind, slow_store),
     )
+
+
+def _advice(blind: bool, slow_store: str) -> tuple[str, ...]:
+    if blind:
+        return ("open the session of trainmaster.training in the script, or call its record()",)
+    return ("look at the store of the data, or fetch further ahead",) if slow_store else ()

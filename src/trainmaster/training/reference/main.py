@@ -21,8 +21,8 @@ from torch.distributed.fsdp import fully_shard
 
 import trainmaster.training as tm
 from trainmaster.training.errors import TrainingError
-from trainmaster.training.reference import corpus, numerics
-from trainmaster.training.reference.data import Samples
+from trainmaster.training.loader import Wanted
+from trainmaster.training.reference import corpus, numerics, source
 from trainmaster.training.reference.model import Llama, Shape
 from trainmaster.training.reference.optimizer import ShardAdamW
 from trainmaster.training.runtime import Session
@@ -51,6 +51,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--step-sleep", type=float, default=0.0, help="seconds to add to each step (for demonstrations)"
     )
     numerics.add_options(parser)
+    source.add_options(parser)
     return parser.parse_args(argv)
 
 
@@ -101,13 +102,15 @@ def clip(model: Llama, limit: float) -> None:
 
 
 def train(session: Session, options: argparse.Namespace) -> None:
-    samples = Samples(corpus.tokens(), options.seq_len, options.seed)
+    batches = source.loader(session, options)
     model, optimizer = build(options, corpus.VOCABULARY_SIZE, session.world)
     batch = options.global_batch
     arithmetic = numerics.Arithmetic(model, numerics.chosen(options))
     session.restore(model=model, optimizer=optimizer, global_batch=batch, numerics=arithmetic.name)
     for step in session.steps(total=options.steps):
-        inputs, targets = samples.batch(session.samples, batch, session.rank, session.world)
+        inputs, targets = batches.take(
+            Wanted(first=session.samples, global_batch=batch, rank=session.rank, world=session.world)
+        )
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step, options)
         logits = arithmetic.forward(step, inputs)
