@@ -37,13 +37,6 @@ def test_rate_and_time_between_interruptions() -> None:
     assert pytest.approx(rate.per_host_day * 1000, rel=0.1) == PUBLISHED_PER_THOUSAND_HOST_DAYS
 
 
-def test_what_an_interruption_may_cost() -> None:
-    """Over 90 % of effective time leaves 18.6 min for each unexpected one, all losses together; 16.7 with all."""
-    spare_min = SUMMARY["days"] * 24 * 60 * (1 - SUMMARY["effective_training_time_min"])
-    assert spare_min / SUMMARY["unexpected"] == pytest.approx(18.6, abs=0.05)
-    assert spare_min / SUMMARY["interruptions"] == pytest.approx(16.7, abs=0.05)
-
-
 def test_counts_are_taken_and_not_the_printed_percentages() -> None:
     """1. One printed percentage does not follow from its count: 148 of 419 are 35.3 %, not 30.1. 2. All others do.
     3. The twin draws by counts."""
