@@ -254,6 +254,17 @@ class House:
         groups = [group for host in hosts if (group := self.group(name, host)) is not None]
         return next(worker.process for group in groups for worker in group.workers if worker.rank == rank)
 
+    def children(self, host: HostId) -> set[int]:
+        """Ids of all that keepers of a host have forked, with a place in an epoch or not."""
+        plan = local.plan_of(self.state)
+        assert plan is not None
+        keepers = [
+            decode(path.read_bytes(), ProcessName)
+            for path in local.memory_dir(plan, host).glob("attempts/*/keeper.json")
+        ]
+        tasks = [Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children") for keeper in keepers if is_alive(keeper)]
+        return {int(pid) for task in tasks for pid in task.read_text().split()}
+
     def processes(self, host: HostId) -> list[ProcessName]:
         """Agent, keepers and workers of a host."""
         plan = local.plan_of(self.state)

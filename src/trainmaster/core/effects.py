@@ -28,6 +28,8 @@ class PrepareAttempt(GangEffect):
     checkpoint_every_steps: int
     checkpoint_keep: int
     max_restarts: int
+    standby: int = 0
+    """Workers to start ahead, which come as far as they can without a rank; 0: none."""
     agreement_every_steps: int | None = None
     domains: tuple[str, ...] = ()
     """For each of `hosts`: what is likely to fail together with it. Its copies in memory should lie elsewhere."""
@@ -86,11 +88,13 @@ class AskWorkers(GangEffect):
 
 class StopWorkers(GangEffect):
     """End the workers of this epoch and earlier ones: SIGTERM, then SIGKILL after `grace` (0: SIGKILL at once).
-    Done when none is left."""
+    Done when none is left in these epochs."""
 
     attempt: AttemptId
     epoch: int
     grace: Duration
+    keep: bool = False
+    """The attempt goes on: a worker that can leave its epoch without ending does that, and lives."""
 
 
 class ReleaseAttempt(GangEffect):

@@ -25,6 +25,7 @@
     max_restarts = 3
     window_s = 3600
     same_failure_limit = 3
+    standby = false                          # true: start workers ahead, on spares too; the script uses tm.run
 
     [checks]
     agreement_every_steps = 100              # compare data-parallel replicas; the default; 0: never
@@ -179,6 +180,7 @@ def _restart(table: Table) -> RestartBudget:
         max_restarts=table.integer("max_restarts", defaults.max_restarts, 0, 10_000),
         window=seconds(table.number("window_s", in_seconds(defaults.window), 1.0, 30 * _DAY_S)),
         same_failure_limit=table.integer("same_failure_limit", defaults.same_failure_limit, 1, 1000),
+        standby=table.flag("standby"),
     )
     table.finish()
     return budget

@@ -9,19 +9,24 @@
             ...
             session.report(step, loss=loss, samples=samples)
 
+or, so that the process outlives the loss of a peer and goes on in the next membership:
+
+    tm.run(train, prepare)      # prepare() once a process, train(session, prepared) once a membership
+
 The same script runs under Trainmaster, under plain torchrun, and alone. This module imports nothing heavy: PyTorch is
 imported when a session is opened.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from trainmaster.training.metrics import Loss, losses
 
 if TYPE_CHECKING:
     from trainmaster.training.runtime import Session
 
-__all__ = ["PRELOAD", "Loss", "losses", "record", "session"]
+__all__ = ["PRELOAD", "Loss", "losses", "record", "run", "session"]
 
 PRELOAD: Final[tuple[str, ...]] = (
     "torch",
@@ -31,6 +36,7 @@ PRELOAD: Final[tuple[str, ...]] = (
     "torch.distributed.checkpoint",
     "torch.distributed.checkpoint.state_dict",
     "trainmaster.training.runtime",
+    "trainmaster.training.inplace",
     "trainmaster.training.checkpoint_io",
     "trainmaster.training.distcp",
     "trainmaster.training.reference.main",
@@ -65,6 +71,30 @@ def session(
     nothing is saved. When the block ends without an exception, the process leaves with exit code 0 and does not return.
     Raises `TrainingError` (a sentence for the user) if the environment is incomplete.
     """
+    from trainmaster.training.inplace import take_rank
     from trainmaster.training.runtime import open_session
 
+    take_rank()
     return open_session(checkpoint_dir, checkpoint_every_steps, checkpoint_keep, agreement_every_steps)
+
+
+def run(
+    train: "Callable[[Session, Any], None]",
+    prepare: Callable[[], Any] | None = None,
+    *,
+    checkpoint_dir: Path | None = None,
+    checkpoint_every_steps: int | None = None,
+    checkpoint_keep: int | None = None,
+    agreement_every_steps: int | None = None,
+) -> NoReturn:
+    """Takes part in the job until its end: `train(session, prepared)` is entered once for each membership, in the same
+    process as long as that is possible. `prepared` is what `prepare()` returned, which is called once; it must hold
+    nothing of a membership (process groups, sharded or wrapped models). Where a peer was lost `train` is left by the
+    exception of its collective: let it pass.
+
+    The other arguments are those of `session`. Ends the process: with exit code 0 when `train` returned, else by the
+    exception of the script. Raises `TrainingError` as `session` does.
+    """
+    from trainmaster.training.inplace import run as run_in_place
+
+    run_in_place(train, prepare, checkpoint_dir, checkpoint_every_steps, checkpoint_keep, agreement_every_steps)

@@ -48,9 +48,13 @@ _DEFAULT_KEEP: Final = 3
 
 
 def open_session(
-    checkpoint_dir: Path | None, every_steps: int | None, keep: int | None, agreement: int | None = None
+    checkpoint_dir: Path | None,
+    every_steps: int | None,
+    keep: int | None,
+    agreement: int | None = None,
+    stays: bool = False,
 ) -> "Session":
-    """See `trainmaster.training.session`."""
+    """See `trainmaster.training.session`. `stays`: a yield ends the session and not the process."""
     here = read(os.environ, socket.gethostname())
     here = here.but(
         checkpoint_dir=here.checkpoint_dir or checkpoint_dir,
@@ -58,14 +62,14 @@ def open_session(
         checkpoint_keep=here.checkpoint_keep or keep or _DEFAULT_KEEP,
         agreement_every_steps=here.agreement_every_steps if here.agreement_every_steps is not None else agreement,
     )
-    board = _open_board(here.board)
+    board = open_board(here.board)
     board.put("attached_at", _now())
     _advance(board, Phase.ATTACHED)
     store = _form_group(here)
     board.put("grouped_at", _now())
     _advance(board, Phase.GROUPED)
     answer_for_stacks(here.board)
-    return Session(here, board, store, record(here.board, here.rank, here.world))
+    return Session(here, board, store, record(here.board, here.rank, here.world), stays)
 
 
 def record_only() -> None:
@@ -85,8 +89,11 @@ class Session:
     """Made by `trainmaster.training.session`. Every method but `report`, `tell`, `waited_for_data` and the properties
     is a collective."""
 
-    def __init__(self, here: Surroundings, board: Board, store: dist.Store, recorder: Recorder | None) -> None:
+    def __init__(
+        self, here: Surroundings, board: Board, store: dist.Store, recorder: Recorder | None, stays: bool
+    ) -> None:
         self._here = here
+        self._stays = stays
         self._recorder = recorder
         self._board = board
         self._store = store
@@ -122,6 +129,10 @@ class Session:
     def yielded(self) -> bool:
         """Whether the loop ended because the job was asked to yield."""
         return self._yielded
+
+    @property
+    def phase_reached(self) -> Phase:
+        return Phase(self._board.integer("phase"))
 
     @property
     def asked(self) -> bool:
@@ -316,7 +327,16 @@ class Session:
         _part(self._store, self.rank, self.world)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        if phase is not Phase.YIELDED or not self._stays:
+            os._exit(0)
+
+    def abandon(self) -> None:
+        """Lets go of what belongs to this membership, without a word to anybody. The session is of no use then."""
+        self._model = self._optimizer = None
+        if self._recorder is not None:
+            self._recorder.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _tell(self, sentence: str) -> None:
         """A note on the board, and a line on rank 0's standard error; nothing for an empty sentence."""
@@ -328,7 +348,7 @@ class Session:
             print(f"trainmaster: {sentence}", file=sys.stderr, flush=True)
 
 
-def _open_board(path: Path | None) -> Board:
+def open_board(path: Path | None) -> Board:
     """The agent's page; a page of our own, which nobody reads, if there is no agent."""
     if path is None:
         own = Board(memoryview(bytearray(SIZE)))

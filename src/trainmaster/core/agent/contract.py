@@ -51,17 +51,33 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": error_file,
     }
-    ours = {
+    ours = {names.EPOCH: launch.epoch, names.HOST: launch.host, names.BOARD: board, **_of_attempt(prepare, job_dir)}
+    return {name: str(value) for name, value in (*torchrun.items(), *ours.items())}
+
+
+def standby_environment(prepare: PrepareAttempt, local_rank: int, host: str, job_dir: str) -> dict[str, str]:
+    """What a worker gets that is started ahead: all but what a membership decides."""
+    assert 0 <= local_rank < prepare.standby, (local_rank, prepare.standby)
+    given = {
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": prepare.standby,
+        "TORCHELASTIC_RUN_ID": prepare.attempt,
+        names.STANDBY: 1,
+        names.HOST: host,
+        **_of_attempt(prepare, job_dir),
+    }
+    return {name: str(value) for name, value in given.items()}
+
+
+def _of_attempt(prepare: PrepareAttempt, job_dir: str) -> dict[str, str | int]:
+    given: dict[str, str | int] = {
         names.JOB: prepare.job,
         names.ATTEMPT: prepare.attempt,
-        names.EPOCH: launch.epoch,
-        names.HOST: launch.host,
-        names.BOARD: board,
         names.JOB_DIR: job_dir,
         names.CHECKPOINT_DIR: prepare.checkpoint_directory or f"{job_dir}/checkpoints",
         names.CHECKPOINT_EVERY_STEPS: prepare.checkpoint_every_steps,
         names.CHECKPOINT_KEEP: prepare.checkpoint_keep,
     }
     if prepare.agreement_every_steps is not None:
-        ours[names.AGREEMENT_EVERY_STEPS] = prepare.agreement_every_steps
-    return {name: str(value) for name, value in (*torchrun.items(), *ours.items())}
+        given[names.AGREEMENT_EVERY_STEPS] = prepare.agreement_every_steps
+    return given

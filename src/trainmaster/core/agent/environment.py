@@ -20,6 +20,10 @@ STORE_FD: Final = "TRAINMASTER_STORE_FD"
 so that no neighbour can take the port between the choice and the bind. It listens already if `trainmaster.training`
 was preloaded; else whoever takes it listens, and a script that ignores it may bind MASTER_PORT itself (SO_REUSEADDR on
 both sides). Absent: bind MASTER_PORT yourself."""
+CONTROL: Final = "TRAINMASTER_CONTROL"
+"""Number of an inherited socket on which the keeper speaks with the worker (see `control.py`)."""
+STANDBY: Final = "TRAINMASTER_STANDBY"
+"""Set where the worker was started ahead: there is no rank yet, it comes with a `Join`."""
 JOB_DIR: Final = "TRAINMASTER_JOB_DIR"
 """Directory that all hosts of the job share; outlives attempts and hosts. Metrics lie there."""
 CHECKPOINT_DIR: Final = "TRAINMASTER_CHECKPOINT_DIR"

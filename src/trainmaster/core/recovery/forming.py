@@ -85,6 +85,7 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             max_restarts=spec.restart.max_restarts,
             domains=tuple([step.state.hosts[name].spec.rack for name in names]),
             agreement_every_steps=spec.checks.agreement_every_steps,
+            standby=spec.ranks_per_host if spec.restart.standby else 0,
         )
     )
 

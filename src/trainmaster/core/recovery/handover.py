@@ -141,7 +141,7 @@ def yield_overdue(step: Step, attempt: Attempt) -> None:
     pacing.stopped(step, attempt)
     epoch.detected_at = epoch.decided_at = epoch.failed_at = step.now
     attempt.handover = None
-    stop_workers(step, attempt, attempt.members, Duration(0))
+    stop_workers(step, attempt, attempt.members, Duration(0), keep=True)
     move(step, attempt, AttemptState.REFORMING, reason.sentence)
     reform(step, attempt)
 

@@ -255,7 +255,7 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
         return
     by_name, mine = step.state.hosts, attempt.id
     here = [name for name in attempt.members if (host := by_name[name]).allocation == mine and host.connected]
-    stop_workers(step, attempt, tuple(here), Duration(0))
+    stop_workers(step, attempt, tuple(here), Duration(0), keep=True)
     reform(step, attempt)
 
 

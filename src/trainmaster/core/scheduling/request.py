@@ -26,6 +26,8 @@ class RestartBudget(Value):
     window: Duration = HOUR
     same_failure_limit: int = 3
     """A start that fails this many times in a row with the same signature is a fault of the job: stop."""
+    standby: bool = False
+    """Workers are started ahead on members and spares, up to where a rank is needed. The script must use `tm.run`."""
 
 
 class ChecksPolicy(Value):

@@ -361,7 +361,7 @@ class Agent:
                 self._attempt(effect.attempt).ask(effect)
             case StopWorkers():
                 if effect.attempt in self.attempts:
-                    await self.attempts[effect.attempt].stop_up_to(effect.epoch, effect.grace)
+                    await self.attempts[effect.attempt].stop_up_to(effect.epoch, effect.grace, effect.keep)
             case ReleaseAttempt():
                 if effect.attempt in self.attempts:
                     await self.attempts[effect.attempt].release()

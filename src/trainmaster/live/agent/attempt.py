@@ -81,7 +81,10 @@ class HostAttempt:
         Raises `EffectFailed`."""
         try:
             link = await self._connected()
-            return (await link.warm).preload_failure
+            complaint = (await link.warm).preload_failure
+            if self.prepared.standby > 0:
+                await link.send(talk.Standby(workers=tuple(map(self._standby, range(self.prepared.standby)))))
+            return complaint
         except KeeperGone as error:
             raise EffectFailed(f"{error}: {self._keeper_words()}") from error
 
@@ -290,6 +293,17 @@ class HostAttempt:
             log=str(self.paths.log(*place)),
         )
 
+    def _standby(self, index: int) -> talk.WorkerPlan:
+        job_dir = str(self.paths.job_dir(self.prepared.job))
+        return talk.WorkerPlan(
+            rank=-1,
+            environment=contract.standby_environment(self.prepared, index, self.host, job_dir),
+            board="",
+            exit_record="",
+            error_record="",
+            log=str(self.paths.standby_log(self.id, index)),
+        )
+
     def ask(self, effect: AskWorkers) -> None:
         """Raises `NotRun`."""
         group = self.groups.get(effect.epoch)
@@ -316,13 +330,14 @@ class HostAttempt:
         while able and group.living() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(LEFT_LOOK_S)
 
-    async def stop_up_to(self, epoch: int, grace: Duration) -> None:
-        """Ends the workers of this epoch and earlier ones. Raises `EffectFailed`."""
+    async def stop_up_to(self, epoch: int, grace: Duration, keep: bool = False) -> None:
+        """Ends the workers of this epoch and earlier ones; with `keep`, those that can leave it live on. Raises
+        `EffectFailed`."""
         if not self._keeper_runs():
             return  # the workers went with it
         try:
             link = await self._connected()
-            await link.ask(talk.Stop(number=link.number(), epoch=epoch, grace_us=grace))
+            await link.ask(talk.Stop(number=link.number(), epoch=epoch, grace_us=grace, keep=keep))
         except KeeperGone:
             if self._keeper_runs():
                 raise EffectFailed("the keeper runs but does not answer") from None
@@ -334,7 +349,9 @@ class HostAttempt:
         if link is not None and link.warm.done() and self._keeper_runs():
             newest = max(self.groups, default=1)
             with contextlib.suppress(KeeperGone, TimeoutError):
-                await asyncio.wait_for(link.ask(talk.Stop(number=link.number(), epoch=newest, grace_us=0)), 2.0)
+                await asyncio.wait_for(
+                    link.ask(talk.Stop(number=link.number(), epoch=newest, grace_us=0, keep=False)), 2.0
+                )
         if link is not None:
             await link.close()
         self._link = None

@@ -50,6 +50,8 @@ class ChildTask(Value):
     keeper_pid: int
     output: int
     """Writing end of the pipe for stdout and stderr."""
+    control: int
+    """Our end of the channel to the keeper."""
     store: int | None
 
 
@@ -69,10 +71,13 @@ def enter(task: ChildTask) -> None:
     for descriptor in (null, task.output):
         os.close(descriptor)
     os.environ.update(task.plan.environment)
+    os.set_inheritable(task.control, True)
+    os.environ[environment.CONTROL] = str(task.control)
     if task.store is not None:
         os.set_inheritable(task.store, True)
         os.environ[environment.STORE_FD] = str(task.store)
-    _announce(task.plan.board)
+    if task.plan.board:  # else it is started ahead, and has no place yet
+        _announce(task.plan.board)
     os.chdir(task.workdir)
 
 
@@ -189,6 +194,9 @@ def _location(error: BaseException, told: types.TracebackType | None) -> str:
 
 
 def _record(path: str, error: BaseException, where: str) -> None:
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE", path)  # of the epoch that it is in now
+    if not path:
+        return
     told = Failure(at=now(), exception=type(error).__name__, message=failure.first_line(str(error)), location=where)
     try:
         write_whole(Path(path), encode(told))

@@ -13,14 +13,16 @@ Workers write into pipes, and the keeper copies to the log files. Were the files
 would raise in every `print` of the training script. The last part of the output is also kept in memory: it names the
 first error even if the log could not be written.
 
+A worker that can leave an epoch without ending (`tm.run`) is told to, and takes the same place in the next one: the
+keeper speaks with it over a socket pair. One that does not come out soon is killed, and the place is filled by a fork.
+Which of the two happens is decided here, for each process, and nobody else has to know.
+
 A keeper whose socket file is gone has been disowned (its host "rebooted", or was removed), so it ends its workers and
 itself. The agent may also just kill it: the kernel then kills the workers (PR_SET_PDEATHSIG).
 """
 
-import array
 import contextlib
 import gc
-import importlib
 import os
 import selectors
 import signal
@@ -30,36 +32,35 @@ import time
 from pathlib import Path
 from typing import Final
 
-from trainmaster.core.agent import failure
+from trainmaster.core.agent import control
 from trainmaster.core.agent.command import parse
 from trainmaster.core.agent.watch import WorkerExit
+from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import decode, encode
+from trainmaster.core.recovery.events import Failure
 from trainmaster.live.agent import child, talk
 from trainmaster.live.agent.child import ChildTask
 from trainmaster.live.agent.files import now, write_whole
-from trainmaster.live.agent.processes import ProcessName, name_of
+from trainmaster.live.agent.preload import preload
+from trainmaster.live.agent.processes import name_of
 from trainmaster.live.agent.sink import OutputSink
 from trainmaster.live.agent.vault.tending import VaultTending
+from trainmaster.live.agent.worker import STANDBY_EPOCH, Worker
 
 TICK_S: Final = 1.0
 """How often the keeper looks whether it was disowned. Nothing else waits for a tick."""
+ABANDON_GRACE_S: Final = 0.5
+"""From being told to leave an epoch to being killed. A rank in a collective leaves in milliseconds; one that is in code
+of its own may need a moment more, and a fork anew costs less than to wait for it."""
 SEND_LIMIT: Final = 1 << 20
 """Bytes that may wait for an agent that does not read; beyond, the connection is closed (the records stay)."""
 
 
-class Worker:
-    def __init__(self, epoch: int, plan: talk.WorkerPlan, process: ProcessName, sink: OutputSink) -> None:
-        self.epoch, self.plan, self.process, self.sink = epoch, plan, process, sink
-        self.pidfd = os.pidfd_open(process.pid)
-        self.stopped = False
-        self.ended = False
-
-
 class Stopping:
-    """A Stop in progress. `kill_at` is monotonic seconds."""
+    """Workers that leave or end. `kill_at` is monotonic seconds; `number` is of the Stop that asked for it."""
 
-    def __init__(self, request: talk.Stop, kill_at: float) -> None:
-        self.request, self.kill_at = request, kill_at
+    def __init__(self, epoch: int, keep: bool, number: int | None, kill_at: float) -> None:
+        self.epoch, self.keep, self.number, self.kill_at = epoch, keep, number, kill_at
 
 
 class Keeper:
@@ -72,7 +73,9 @@ class Keeper:
         self.stores: dict[int, int] = {}
         self.stoppings: list[Stopping] = []
         self.fence = 0
-        self.waiting_launch: tuple[talk.Launch, list[talk.WorkerPlan]] | None = None
+        self.launched: dict[int, talk.RunningGroup] = {}
+        self.waiting_launch: tuple[talk.Launch, list[tuple[int, talk.WorkerPlan]]] | None = None
+        self.waiting_standby: list[tuple[int, talk.WorkerPlan]] = []
         self.connection: socket.socket | None = None
         self.received = bytearray()
         self.descriptors: list[int] = []
@@ -91,10 +94,11 @@ class Keeper:
                 key.data()
             self._kill_overdue()
             self._start_vault()
-            task = self._go_on_launching()
+            task = self._go_on_launching() or self._go_on_standby()
             if task is not None:
                 return task
-        self._signal(self.workers, signal.SIGKILL)
+        for worker in self.workers:
+            worker.kill()
         return None
 
     def _timeout_s(self) -> float:
@@ -126,10 +130,7 @@ class Keeper:
         connection.setblocking(False)
         self.connection = connection
         self.selector.register(connection, selectors.EVENT_READ, self._receive)
-        self._send(talk.Status(preload_failure=self.preload_failure, groups=self._groups()))
-
-    def _groups(self) -> tuple[talk.RunningGroup, ...]:
-        return tuple(self._group(epoch) for epoch in sorted({worker.epoch for worker in self.workers}))
+        self._send(talk.Status(preload_failure=self.preload_failure, groups=tuple(self.launched.values())))
 
     def _group(self, epoch: int) -> talk.RunningGroup:
         members = [worker for worker in self.workers if worker.epoch == epoch]
@@ -172,7 +173,7 @@ class Keeper:
         if self.connection is None:  # it was closed in the same round
             return
         try:
-            data, descriptors = _receive_with_descriptors(self.connection)
+            data, descriptors = talk.receive(self.connection)
         except BlockingIOError:
             self._flush()
             return
@@ -198,6 +199,9 @@ class Keeper:
                 self._stop(message)
             case talk.Launch():
                 self._launch(message)
+            case talk.Standby():
+                if self.fence == 0 and not self.workers:
+                    self.waiting_standby = list(enumerate(message.workers))
 
     def _drop_store(self, epoch: int) -> None:
         descriptor = self.stores.pop(epoch, None)
@@ -206,76 +210,124 @@ class Keeper:
 
     # --- stop ---
 
-    def _alive(self, epoch: int) -> list[Worker]:
+    def _concerned(self, epoch: int, keep: bool) -> list[Worker]:
+        """Who has to leave or end: with `keep` only who is inside one of these epochs."""
+        if keep:
+            return [worker for worker in self.workers if worker.is_inside(epoch)]
         return [worker for worker in self.workers if worker.epoch <= epoch and not worker.ended]
 
     def _stop(self, message: talk.Stop) -> None:
-        for worker in self._alive(message.epoch):
-            self._reap(worker)  # what ended by itself before now was not stopped by us
+        self._catch_up(message.epoch)
         self.fence = max(self.fence, message.epoch)
-        waiting = self.waiting_launch
-        if waiting is not None and waiting[0].epoch <= self.fence:
-            self.waiting_launch = None
-            self._send(talk.Refused(number=waiting[0].number, why="stopped before it started"))
+        if self.waiting_launch is not None and self.waiting_launch[0].epoch <= self.fence:
+            self._refuse_waiting("stopped before it started")
         kill_at = time.monotonic() + message.grace_us / 1e6
-        self.stoppings.append(Stopping(message, kill_at))
-        if message.grace_us > 0:
-            self._signal(self._alive(message.epoch), signal.SIGTERM)
+        if message.keep:
+            self._abandon(message.epoch, message.number)
+        else:
+            self.waiting_standby.clear()
+            self.stoppings.append(Stopping(message.epoch, False, message.number, kill_at))
+            if message.grace_us > 0:
+                for worker in self._concerned(message.epoch, keep=False):
+                    worker.signal(signal.SIGTERM)
         self._kill_overdue()
+
+    def _catch_up(self, epoch: int) -> None:
+        """What ended, or left, by itself before now was not stopped by us."""
+        for worker in self._concerned(epoch, keep=False):
+            self._hear(worker)
+            self._reap(worker)
+
+    def _refuse_waiting(self, why: str) -> None:
+        if self.waiting_launch is not None:
+            self._send(talk.Refused(number=self.waiting_launch[0].number, why=why))
+            self.waiting_launch = None
+
+    def _abandon(self, epoch: int, number: int | None) -> None:
+        """Gets everybody out of the epochs up to this one: who listens is told, the others are killed at once."""
+        for worker in self._concerned(epoch, keep=True):
+            if worker.abandon():
+                worker.stopped = True
+            else:
+                worker.kill()
+        self.stoppings.append(Stopping(epoch, True, number, time.monotonic() + ABANDON_GRACE_S))
 
     def _kill_overdue(self) -> None:
         for stopping in list(self.stoppings):
-            alive = self._alive(stopping.request.epoch)
-            if not alive:
+            left = self._concerned(stopping.epoch, stopping.keep)
+            if not left:
                 self.stoppings.remove(stopping)
-                self._send(talk.Stopped(number=stopping.request.number))
+                if stopping.number is not None:
+                    self._send(talk.Stopped(number=stopping.number))
             elif time.monotonic() >= stopping.kill_at:
-                self._signal(alive, signal.SIGKILL)
+                for worker in left:
+                    worker.kill()
                 stopping.kill_at = time.monotonic() + TICK_S
-
-    def _signal(self, workers: list[Worker], number: int) -> None:
-        for worker in workers:
-            if not worker.ended:
-                worker.stopped = True
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(worker.process.pid, number)
 
     # --- launch ---
 
     def _launch(self, message: talk.Launch) -> None:
+        if self.waiting_launch is not None and self.waiting_launch[0].epoch == message.epoch:
+            self.waiting_launch = (message, list(enumerate(message.workers)))  # of an agent that started anew
+            return
         if message.epoch <= self.fence:
             self._send(talk.Refused(number=message.number, why=f"epochs up to {self.fence} were stopped or launched"))
             return
+        self._refuse_waiting(f"epoch {message.epoch} was launched before it started")
         self.fence = message.epoch
-        for worker in self._alive(message.epoch):
-            self._reap(worker)
-        self._signal(self._alive(message.epoch), signal.SIGKILL)
-        self.waiting_launch = (message, list(message.workers))
+        self.waiting_standby.clear()
+        self._catch_up(message.epoch)
+        if self._concerned(message.epoch, keep=True):
+            self._abandon(message.epoch, None)
+        self.waiting_launch = (message, list(enumerate(message.workers)))
 
     def _go_on_launching(self) -> ChildTask | None:
-        """Forks the workers of a waiting launch once nothing of earlier epochs is left."""
-        if self.waiting_launch is None or self._alive(self.waiting_launch[0].epoch - 1):
+        """Fills the places of a waiting launch once nobody is inside an earlier epoch: with who is adrift at the same
+        place, which keeps its device and its memory, else with a fork. Who is left over then is of no use."""
+        if self.waiting_launch is None or self._concerned(self.waiting_launch[0].epoch - 1, keep=True):
             return None
         message, left = self.waiting_launch
         for epoch in [epoch for epoch in self.stores if epoch < message.epoch]:
             self._drop_store(epoch)
         while left:
-            task = self._fork(message, left.pop(0))
-            if task is not None:
-                return task
+            index, plan = left.pop(0)
+            store = self._store_for(message, plan)
+            if not any(self._join(worker, index, message.epoch, plan, store) for worker in self.workers):
+                task = self._fork(index, message.epoch, plan, store)
+                if task is not None:
+                    return task
+        for worker in self._concerned(message.epoch - 1, keep=False):
+            worker.kill()
         self.waiting_launch = None
-        self._send(talk.Launched(number=message.number, group=self._group(message.epoch)))
+        group = self.launched[message.epoch] = self._group(message.epoch)
+        self._send(talk.Launched(number=message.number, group=group))
         return None
 
-    def _fork(self, message: talk.Launch, plan: talk.WorkerPlan) -> ChildTask | None:
+    def _go_on_standby(self) -> ChildTask | None:
+        while self.waiting_standby:
+            index, plan = self.waiting_standby.pop(0)
+            task = self._fork(index, STANDBY_EPOCH, plan, None)
+            if task is not None:
+                return task
+        return None
+
+    def _join(self, worker: Worker, index: int, epoch: int, plan: talk.WorkerPlan, store: int | None) -> bool:
+        """Lets a worker that is adrift take a place; False if it is not the one, or can't."""
+        if worker.index != index or not worker.may_join():
+            return False
+        worker.sink.turn_to(Path(plan.log))
+        return worker.join(epoch, plan, store)
+
+    def _fork(self, index: int, epoch: int, plan: talk.WorkerPlan, store: int | None) -> ChildTask | None:
         reading, writing = os.pipe()
-        store = self._store_for(message, plan)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         keeper_pid = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
+            ours.close()
             self._let_go(store)
             if self.vault is not None:
                 self.vault.let_go()
@@ -286,17 +338,21 @@ class Keeper:
                 python=self.python,
                 keeper_pid=keeper_pid,
                 output=writing,
+                control=theirs.detach(),
                 store=store,
             )
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # the child does it as well; whoever comes first
         os.close(writing)
+        theirs.close()
         os.set_blocking(reading, False)
+        ours.setblocking(False)
         process = name_of(pid)
         assert process is not None, "a child that nobody reaped has gone"
-        worker = Worker(message.epoch, plan, process, OutputSink(reading, Path(plan.log)))
+        worker = Worker(index, epoch, plan, process, OutputSink(reading, Path(plan.log)), ours)
         self.workers.append(worker)
         self.selector.register(worker.pidfd, selectors.EVENT_READ, lambda: self._reap(worker))
+        self.selector.register(ours, selectors.EVENT_READ, lambda: self._hear(worker))
         self.selector.register(reading, selectors.EVENT_READ, lambda: self._copy_output(worker))
         return None
 
@@ -325,11 +381,12 @@ class Keeper:
             if not worker.ended:
                 os.close(worker.pidfd)
             worker.sink.close()
+            worker.close_channel()
         for descriptor in self.stores.values():
             if descriptor != store:
                 os.close(descriptor)
 
-    # --- output and exits ---
+    # --- output, words and exits ---
 
     def _copy_output(self, worker: Worker) -> None:
         descriptor = worker.sink.descriptor
@@ -338,6 +395,52 @@ class Keeper:
         if not worker.sink.copy():
             self.selector.unregister(descriptor)
             worker.sink.close()
+
+    def _hear(self, worker: Worker) -> None:
+        """Takes what a worker says, as long as it says something."""
+        channel = worker.channel
+        while (word := worker.hear()) is not None:
+            match word:
+                case control.Listens():
+                    worker.listens = True
+                case control.Lost() if word.epoch == worker.epoch:
+                    self._left(worker, 1, word.failure)
+                case control.Adrift() if word.epoch == worker.epoch:
+                    self._left(worker, 0 if word.yielded else 1, word.failure)
+                    worker.adrift = True
+                case _:
+                    pass  # of an epoch that is over
+        if worker.channel is None and channel is not None:
+            self.selector.unregister(channel)
+
+    def _left(self, worker: Worker, code: int, cause: Failure | None) -> None:
+        """Tells the end of a worker's part in its epoch, as an exit is told."""
+        if worker.told:
+            return
+        if worker.sink.descriptor is not None:
+            self._copy_output(worker)
+        if cause is not None:
+            self._keep_record(Path(worker.plan.error_record), encode(cause))
+        self._tell_end(worker, code, None, now())
+
+    def _tell_end(self, worker: Worker, code: int | None, number: int | None, at: Instant) -> None:
+        worker.told = True
+        fact = WorkerExit(
+            rank=worker.plan.rank,
+            exit_code=code,
+            signal=number,
+            stopped=worker.stopped,
+            at=at,
+            output=worker.sink.tail(),
+        )
+        self._keep_record(Path(worker.plan.exit_record), encode(fact))
+        self._send(talk.Exited(epoch=worker.epoch, fact=fact))
+
+    def _keep_record(self, path: Path, data: bytes) -> None:
+        try:
+            write_whole(path, data)
+        except OSError as error:  # the memory file system is full; the connected agent is told all the same
+            print(f"no record {path.name}: {error}", file=sys.stderr, flush=True)
 
     def _reap(self, worker: Worker) -> None:
         """Collects a worker if it has ended: first what is left of its group, while its id can't be given away."""
@@ -349,55 +452,19 @@ class Keeper:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(worker.process.pid, signal.SIGKILL)
         _, status = os.waitpid(worker.process.pid, 0)
+        self._hear(worker)  # its last words
         worker.ended = True
         self.selector.unregister(worker.pidfd)
         os.close(worker.pidfd)
+        if worker.channel is not None:
+            self.selector.unregister(worker.channel)
+            worker.close_channel()
         if worker.sink.descriptor is not None:
             self._copy_output(worker)
         killed = os.WIFSIGNALED(status)
-        fact = WorkerExit(
-            rank=worker.plan.rank,
-            exit_code=None if killed else os.WEXITSTATUS(status),
-            signal=os.WTERMSIG(status) if killed else None,
-            stopped=worker.stopped,
-            at=at,
-            output=worker.sink.tail(),
-        )
-        try:
-            write_whole(Path(worker.plan.exit_record), encode(fact))
-        except OSError as error:  # the memory file system is full; the connected agent is told all the same
-            print(f"no exit record of rank {fact.rank}: {error}", file=sys.stderr, flush=True)
-        self._send(talk.Exited(epoch=worker.epoch, fact=fact))
-
-
-def _receive_with_descriptors(connection: socket.socket) -> tuple[bytes, list[int]]:
-    size = array.array("i").itemsize
-    data, ancillary, _, _ = connection.recvmsg(1 << 16, socket.CMSG_SPACE(8 * size), socket.MSG_CMSG_CLOEXEC)
-    descriptors = array.array("i")
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(content[: len(content) - len(content) % size])
-    return data, list(descriptors)
-
-
-def _preload(spec: talk.KeeperSpec) -> str:
-    """Imports the modules; what went wrong in one line, or nothing. Workers then fail on their own import, with the
-    line of the script, which says more than a keeper that does not start."""
-    python = parse(spec.command)
-    if python is not None and python.kind == "script":
-        sys.path.insert(0, os.path.dirname(os.path.abspath(python.target)))
-    else:
-        sys.path.insert(0, os.getcwd())
-    trouble = ""
-    for name in spec.preload:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001  any error of a foreign module; it is reported
-            trouble = trouble or f"preload of {name}: {type(error).__name__}: {failure.first_line(str(error))}"
-            print(trouble, flush=True)
-    if len(os.listdir("/proc/self/task")) > 1:
-        trouble = trouble or "a preloaded module started a thread, which forked workers will not have"
-    return trouble
+        if not worker.told:
+            code, number = (None, os.WTERMSIG(status)) if killed else (os.WEXITSTATUS(status), None)
+            self._tell_end(worker, code, number, at)
 
 
 def _vault(spec: talk.KeeperSpec, listener: socket.socket) -> VaultTending | None:
@@ -418,7 +485,7 @@ def main(path: str) -> int:
     listener.bind(spec.socket)
     listener.listen(8)
     vault = _vault(spec, listener)
-    preload_failure = _preload(spec)
+    preload_failure = preload(spec)
     gc.collect()
     gc.disable()
     gc.freeze()

@@ -99,6 +99,10 @@ class HostPaths(Value):
     def log(self, attempt: AttemptId, epoch: int, rank: int) -> Path:
         return self.logs(attempt) / f"epoch-{epoch}-rank-{rank}.log"
 
+    def standby_log(self, attempt: AttemptId, index: int) -> Path:
+        """What a worker says that was started ahead, before it has a rank."""
+        return self.logs(attempt) / f"standby-{index}.log"
+
     def keeper_log(self, attempt: AttemptId) -> Path:
         return self.logs(attempt) / "keeper.log"
 

@@ -53,6 +53,15 @@ class OutputSink:
             self._lost += len(data)
             self._lost_to = error.strerror or str(error)
 
+    def turn_to(self, path: Path) -> None:
+        """What comes from now on goes to another file; what is there now goes to the present one first."""
+        if self.descriptor is not None:
+            self.copy()
+        if self.log is not None:
+            os.close(self.log)
+        self.log, self._path = None, path
+        self._tail.clear()
+
     def tail(self) -> str:
         return self._tail.decode(errors="replace")
 

