@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from typing import Final
 
 import msgspec
@@ -86,8 +87,8 @@ class Worker:
                 return control.from_worker.decode(data)
         except BlockingIOError:
             return None
-        except (OSError, msgspec.DecodeError):
-            pass  # a channel that speaks nonsense is as good as closed
+        except (OSError, msgspec.DecodeError) as error:
+            print(f"the channel of rank {self.plan.rank} is closed: {error}", file=sys.stderr, flush=True)
         self.close_channel()
         return None
 
