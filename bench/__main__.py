@@ -8,6 +8,7 @@ import msgspec
 
 BENCHES = (
     "agent",
+    "agreement",
     "checkpoint",
     "cli",
     "engine",

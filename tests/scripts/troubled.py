@@ -1,8 +1,9 @@
-"""A training of several ranks that gets into trouble on command: `troubled.py DIRECTORY`.
+"""A training of several ranks that gets into trouble on command: `troubled.py DIRECTORY [ddp]`.
 
 A rank looks for `DIRECTORY/RANK` in each step and does what stands in it: `slow 3` (takes so many times as long),
-`stall` (stands until the file is gone), `skip` (leaves out one collective), `data 0.2`, `evaluate 3`, `save 3`
-(seconds).
+`stall` (stands until the file is gone), `skip` (leaves out one collective), `data 0.2`, `evaluate 3`, `mode 3`
+(evaluates, and says it by the mode of its model alone), `save 3` (seconds). With `ddp` gradients are reduced by DDP, in
+C++.
 """
 
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import trainmaster.training as tm
 from trainmaster.training.checkpoint_io import Checkpoints
@@ -37,7 +39,10 @@ def fetch(wanted: Wanted) -> Wanted:
 def main() -> None:
     torch.set_num_threads(1)
     with tm.session() as session:
+        torch.manual_seed(1)
         model = torch.nn.Linear(4, 4)
+        by_ddp = sys.argv[2:] == ["ddp"]
+        model = DistributedDataParallel(model) if by_ddp else model
         optimizer = torch.optim.AdamW(model.parameters())
         session.restore(model=model, optimizer=optimizer, global_batch=4)
         loader = Loader(fetch, ahead=0, tell=session.waited_for_data)
@@ -51,10 +56,14 @@ def main() -> None:
             if word == "evaluate":
                 with session.phase("evaluation"):
                     time.sleep(float(rest[0]))
+            if word == "mode":
+                model.eval()
+                time.sleep(float(rest[0]))
+                model.train()
             time.sleep(PACE_S * (float(rest[0]) if word == "slow" else 1.0))
             loss = model(torch.ones(2, 4)).square().mean()
             loss.backward()
-            for parameter in model.parameters():
+            for parameter in model.parameters() if not by_ddp else ():
                 dist.all_reduce(parameter.grad)
             if word != "skip":
                 dist.barrier()

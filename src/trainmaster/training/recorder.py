@@ -3,10 +3,10 @@
     recorder = Recorder(path, rank, world)      # a file of core/agent/ring.py's layout, beside the board
     recorder.install()                          # torch.distributed's collectives now pass through it
 
-The entry points of `torch.distributed` are replaced by functions that call them; nothing else of PyTorch is touched,
-and `uninstall` puts the old ones back. What a library took by `from torch.distributed import all_reduce` before the
-installation is not seen, nor what C++ issues by itself. Returned `Work` objects stay what they are, since libraries ask
-for their type; the class's `wait` is replaced instead, so that waiting for an asynchronous collective is seen too.
+The entry points of `torch.distributed` are replaced by functions that call them, with `uninstall` putting the old ones
+back. What a library took by `from torch.distributed import all_reduce` before the installation is not seen; what C++
+issues by itself is seen as far as it can be (`watched.py`). Returned `Work` objects stay what they are, since libraries
+ask for their type; the class's `wait` is replaced instead, so that waiting for an asynchronous collective is seen too.
 
 A note is one store of 64 bytes and one or two of eight; there is no lock: the interpreter runs one thread at a time,
 and numbers come from a counter that is atomic under it. `TRAINMASTER_RECORDER=0` switches it off.
@@ -18,13 +18,15 @@ import mmap
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
 
 from trainmaster.core.agent.ring import (
     CAPACITY,
@@ -39,6 +41,7 @@ from trainmaster.core.agent.ring import (
     Ring,
     Slow,
 )
+from trainmaster.training.watched import Mode, hooked
 
 OFF: Final = "TRAINMASTER_RECORDER"
 _INPUTS: Final = {
@@ -77,11 +80,18 @@ class Recorder:
         self._replaced: list[tuple[Any, str, Entry]] = []
         self._open: dict[int, int] = {}
         """Number of the note of each asynchronous collective that nobody has waited for, by the id of its `Work`."""
+        self.mode = Mode(self)
         self.mark(Slow.START)
+
+    @property
+    def slow(self) -> Slow:
+        """The present phase."""
+        return Slow(self._slow)
 
     def completed(self, step: int) -> None:
         """A step is done; the first one ends the start."""
         self.step = step
+        self.mode.completed()
         if self._slow == Slow.START:
             self.mark(Slow.NONE)
 
@@ -114,6 +124,12 @@ class Recorder:
                 setattr(module, name, recorded)
         self._replaced.append((c10d.Work, "wait", c10d.Work.wait))
         c10d.Work.wait = self._waiting(c10d.Work.wait)
+        self._replace(DistributedDataParallel, "_pre_forward", hooked(self, DistributedDataParallel._pre_forward))
+        self._replace(torch.nn.Module, "train", self.mode.wrapped(torch.nn.Module.train))
+
+    def _replace(self, owner: Any, name: str, other: Entry) -> None:
+        self._replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, other)
 
     def uninstall(self) -> None:
         for owner, name, original in reversed(self._replaced):
@@ -180,6 +196,32 @@ class Recorder:
             return result
 
         return wait
+
+    # --- for collectives that are waited for elsewhere
+
+    def claim(self, work: Any) -> int:
+        """The number of the note of an asynchronous collective, whose end is told by `leave`; 0: it has none."""
+        return self._open.pop(id(work), 0)
+
+    def wait_for(self, numbers: Iterable[int]) -> None:
+        """From now on somebody waits for those that are open."""
+        at = time.time_ns() // 1000
+        for number in numbers:
+            offset = self._offset(number)
+            if offset is not None and not LEFT.unpack_from(self._view, offset + LEFT_OFFSET)[0]:
+                LEFT.pack_into(self._view, offset + WAITED_OFFSET, at)
+
+    def leave(self, number: int) -> None:
+        offset = self._offset(number)
+        if offset is not None:
+            LEFT.pack_into(self._view, offset + LEFT_OFFSET, time.time_ns() // 1000)
+
+    def _offset(self, number: int) -> int | None:
+        """Where the note lies; None: it was overwritten, or there is none (any more)."""
+        if self._page.closed:
+            return None
+        offset = HEADER_SIZE + (number - 1) % CAPACITY * RECORD_SIZE
+        return offset if number and LEFT.unpack_from(self._view, offset)[0] == number else None
 
     def _group(self, group: Any) -> tuple[int, Iterator[int]] | None:
         """(index, sequence numbers) of a process group; None: this rank is no member, or it is no group of theirs."""

@@ -164,6 +164,8 @@ class Session:
                 self._tell(sentence)
             self._board.put("published_step", restored.step)
         self._replicas.watch(model, optimizer, self._step)
+        if self._recorder is not None:
+            self._recorder.mode.watch(model)
         self._board.put("restored_step", self._step)
         self._board.put("step", self._step)
         self._board.put("samples", self._samples)

@@ -81,7 +81,8 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
     for _ in range(10):
         made.run.steps(10)
         made.beat(made.run.now_us)
-    assert (made.asked, made.found()) == (0, None), "a job that keeps its pace is not asked"
+    assert (made.asked, made.found()) == (2, None), "a job that keeps its pace is asked once, at its start"
+    made.asked = 0
     return made
 
 
@@ -124,6 +125,21 @@ def test_a_job_that_becomes_slower(fleet: Fleet) -> None:
         fleet.beat(fleet.run.now_us)
         assert (fleet.found() is None) == (number < 1)
     assert fleet.found() is Kind.STRAGGLER
+
+
+def test_a_rank_that_is_slow_from_the_first_step_on(fleet: Fleet) -> None:
+    """1. Another epoch, in which rank 3 takes three times as long from its first step on: no pace changes. 2. It is
+    named all the same, when some steps are done. 3. It stays named, without a question at each heartbeat."""
+    fleet.watch = Watch(cast(Any, fleet))
+    fleet.run = Run()
+    for _ in range(6):
+        fleet.run.steps(5, lambda step, rank: 0.3 if rank == 3 else 0.1)
+        fleet.beat(fleet.run.now_us)
+    assert fleet.found() is Kind.STRAGGLER
+    known = fleet.live.diagnosis(ATTEMPT, 1)
+    assert known is not None
+    assert known.diagnosis.slow_ranks == (3,)
+    assert fleet.asked <= 4
 
 
 def test_a_job_that_goes_on_between_two_hosts(fleet: Fleet) -> None:

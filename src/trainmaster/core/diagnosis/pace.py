@@ -76,6 +76,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.steps_s: list[float] = []
+        self.seen = 0
+        """Steps since the first that was told."""
         self._step = -1
         self._step_at = 0
 
@@ -84,6 +86,7 @@ class Pace:
         if step <= self._step or step <= 0:
             return
         taken = (step_at_us - self._step_at) / 1e6 / (step - self._step)
+        self.seen += step - self._step if self._step > 0 else 0
         if self._step > 0 and quiet and taken > 0:
             self.steps_s = [*self.steps_s, taken][-KEPT:]
         self._step, self._step_at = step, step_at_us

@@ -7,6 +7,9 @@ The watch asks nothing as long as heartbeats show that steps come at the job's o
 its bound, or the last ones took half again as long as before, the agents are asked once and the answer is kept with the
 job, where status and job show it, until the job goes on. None of it is in the log of events: it changes nothing, and a
 new server finds it again within a second.
+
+A rank that is slow from the first step on changes no pace. So each epoch is looked at once when it has made some steps,
+and again every ten minutes.
 """
 
 import asyncio
@@ -42,6 +45,9 @@ SLOWED_S: Final = 2.0
 """Between two looks at a job that became slower, as long as nobody is named."""
 STRAGGLER_S: Final = 10.0
 """Between two looks at a job that one rank holds up."""
+ROUTINE_STEPS: Final = 16
+"""Steps of an epoch, after its first, before it is looked at for who is slow from the start."""
+ROUTINE_S: Final = 600.0
 CALLS: Final = 300
 """Lines of each rank's ring that are asked for."""
 HOSTS_AT_ONCE: Final = 64
@@ -124,6 +130,8 @@ class Watch:
         self._paces: dict[tuple[AttemptId, int], Pace] = {}
         self._slow: set[tuple[AttemptId, int]] = set()
         self._looked: dict[AttemptId, Instant] = {}
+        self._routine: dict[tuple[AttemptId, int], Instant] = {}
+        """When each epoch was last looked at although it keeps its pace."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -147,6 +155,7 @@ class Watch:
             ]
         live = {(attempt.id, attempt.epoch.number) for _, attempt in running}
         self._paces = {key: pace for key, pace in self._paces.items() if key in live}
+        self._routine = {key: at for key, at in self._routine.items() if key in live}
         self._service.live.keep_diagnoses({attempt.id for _, attempt in running})
         wanted = [(job, attempt) for job, attempt in running if self._wants(attempt)]
         await asyncio.gather(*(self._diagnose(job, attempt) for job, attempt in wanted))
@@ -175,7 +184,15 @@ class Watch:
             return since_s > (STRAGGLER_S if known is not None else SLOWED_S)
         if known is not None:
             self._service.live.forget_diagnosis(attempt.id)
-        return False
+        return self._is_routine(key, now)
+
+    def _is_routine(self, key: tuple[AttemptId, int], now: Instant) -> bool:
+        """Whether it is time for a look at an epoch that keeps its pace."""
+        last = self._routine.get(key)
+        due = self._paces[key].seen >= ROUTINE_STEPS if last is None else in_seconds(now - last) > ROUTINE_S
+        if due:
+            self._routine[key] = now
+        return due
 
     async def _diagnose(self, job: Job, attempt: Attempt) -> None:
         service = self._service
