@@ -32,7 +32,7 @@ hosts = 2048
 spares = 8
 priority = 10
 work_h = 480.0                 # median of the training that one needs
-checkpoint_every_s = 1800.0
+checkpoint_every_s = 1800.0    # or: checkpoint_every = "auto", chosen while it runs
 save_s = 10.0
 prepare_s = 30.0               # until the warm process of a host has imported everything
 launch_s = 5.0
@@ -202,6 +202,12 @@ def _job(table: Table) -> JobClass:
         checkpoint_wait=seconds(table.number("checkpoint_wait_s", 0.0, 0.0, _FAR_S)),
         wait_for_end=seconds(table.number("wait_for_end_s", 0.0, 0.0, _FAR_S)),
     )
+    if table.has("checkpoint_every"):
+        found = found.but(checkpoint_auto=table.choice("checkpoint_every", None, ("auto",)) == "auto")
+        if table.has("checkpoint_every_s"):
+            table.note(
+                "checkpoint_every", 'checkpoint_every = "auto" chooses the interval itself', "remove one of them"
+            )
     table.finish()
     return found
 

@@ -2,7 +2,8 @@
 
 A gang is the workers of one attempt in its newest epoch. It joins and restores, then trains until it is done, is asked
 to yield, or loses a host. Nothing happens in between: how far it is, and what a stop costs it, is computed from the
-instant at which it began to train. Periodic checkpoints are events only where something waits for one.
+instant at which it began to train. Periodic checkpoints are events only where something waits for one, or where the
+engine chooses how often (`checkpoint_auto`): then each is, since each is a measurement.
 
 All hosts of a gang answer at one time, and what they answer is told at once, so a change of a gang is a few timers
 however large it is. How long a request takes a gang is what it takes its slowest host.
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, HostId, JobId, Owner, job_of
 from trainmaster.core.base.seed import Stream
-from trainmaster.core.base.time import Duration, Instant, after
+from trainmaster.core.base.time import Duration, Instant, after, in_seconds
 from trainmaster.core.effects import (
     AnyEffect,
     AskWorkers,
@@ -44,8 +45,8 @@ class Gang:
     """One job through all of its attempts."""
 
     __slots__ = (
-        "attempt", "cause", "done", "epoch", "hosts", "job", "lost", "name", "shape", "since", "steps", "stopped_at",
-        "stream", "timer", "trains", "work",
+        "attempt", "cause", "done", "epoch", "every", "hosts", "job", "lost", "name", "shape", "since", "steps",
+        "stopped_at", "stream", "stretch", "timer", "trains", "work",
     )  # fmt: skip
 
     def __init__(self, job: JobId, name: str, shape: JobClass, work: Duration, stream: Stream, now: Instant) -> None:
@@ -66,6 +67,10 @@ class Gang:
         self.lost = 0
         """Work of the epoch before that no checkpoint held."""
         self.timer: Timer | None = None
+        self.every = shape.checkpoint_every
+        """Work between two saves."""
+        self.stretch = self.every
+        """Work of the stretch that is under way, until its save."""
 
 
 class Gangs:
@@ -110,7 +115,7 @@ class Gangs:
             hosts=shape.hosts,
             spares=shape.spares,
             priority=shape.priority,
-            checkpoint=CheckpointPolicy(directory="/checkpoints"),
+            checkpoint=CheckpointPolicy(directory="/checkpoints", auto=shape.checkpoint_auto),
             restart=RestartBudget(max_restarts=1000),
             contract=contract,
             yield_deadline=Duration(10 * (shape.step + shape.save)),
@@ -135,6 +140,9 @@ class Gangs:
                 assert gang is not None, effect.id
                 gang.attempt, gang.epoch, gang.hosts = effect.attempt, effect.epoch, effect.hosts
                 wait = gang.shape.launch
+            elif isinstance(effect, AskWorkers) and gang is not None and effect.request == "interval":
+                every = Duration(effect.every_steps * gang.shape.step)
+                self.world.kernel.after(QUICK, self._paced, (gang, effect.epoch, every))
             elif isinstance(effect, AskWorkers) and gang is not None:
                 leave = QUICK + gang.stream.integer(gang.shape.step) + gang.shape.save
                 self.world.kernel.after(leave, self._yielded, (gang, effect.epoch))
@@ -170,12 +178,43 @@ class Gangs:
         gang.trains, gang.since = True, self.world.kernel.now
         self._lose(gang, gang.since - gang.stopped_at + gang.lost)
         gang.lost = 0
-        rest = gang.work - gang.done
-        saves = rest // gang.shape.checkpoint_every
-        gang.timer = self.world.kernel.after(max(rest + saves * gang.shape.save, 1), self._finished, gang)
+        self.go_on(gang)
         for phase in (Phase.ATTACHED, Phase.TRAINING):
             if gang.hosts:
                 self._phase(gang, phase)
+
+    def go_on(self, gang: Gang) -> None:
+        """Sets the timer of a gang that trains: its end, or the next save where each one is an event."""
+        rest = gang.work - gang.done
+        if not gang.shape.checkpoint_auto:
+            saves = rest // gang.every
+            gang.timer = self.world.kernel.after(max(rest + saves * gang.shape.save, 1), self._finished, gang)
+            return
+        now = self.world.kernel.now
+        trained = now - gang.since
+        gang.stretch = Duration(min(max(gang.every, trained), rest))
+        last = gang.stretch == rest
+        at = after(gang.since, gang.stretch + (0 if last else gang.shape.save))
+        gang.timer = self.world.kernel.at(max(at, now), self._finished if last else self._saved, gang)
+
+    def _saved(self, gang: Gang) -> None:
+        """A save of a gang whose saves are events: what it did is kept, and the next stretch begins."""
+        gang.done += gang.stretch
+        gang.steps = gang.done // gang.shape.step
+        self.trained_gpu_us += gang.stretch * len(gang.hosts) * self.gpus
+        self._lose_save(gang, gang.shape.save)
+        gang.since = self.world.kernel.now
+        self.go_on(gang)
+        self._publish(gang, gang.hosts)
+
+    def _paced(self, told: tuple[Gang, int, Duration]) -> None:
+        """The ranks have been told another interval."""
+        gang, epoch, every = told
+        gang.every = every
+        if gang.trains and gang.epoch == epoch and self.world.kernel.now - gang.since <= gang.stretch:
+            assert gang.timer is not None, gang.name
+            self.world.kernel.cancel(gang.timer)
+            self.go_on(gang)
 
     def _phase(self, gang: Gang, phase: Phase) -> None:
         now = self.world.kernel.now
@@ -195,7 +234,7 @@ class Gangs:
             gang.timer = None
         if gang.trains:
             trained = now - gang.since
-            every, save = gang.shape.checkpoint_every, gang.shape.save
+            every, save = gang.stretch, gang.shape.save
             rounds, rest = divmod(trained, every + save)
             held = rounds * every
             gang.lost = 0 if saved else min(rest, every)
@@ -256,7 +295,14 @@ class Gangs:
     def _publish(self, gang: Gang, hosts: tuple[HostId, ...]) -> None:
         now = self.world.kernel.now
         self.world.submit(
-            CheckpointPublished(at=now, host=hosts[0], attempt=gang.attempt, epoch=gang.epoch, step=gang.steps)
+            CheckpointPublished(
+                at=now,
+                host=hosts[0],
+                attempt=gang.attempt,
+                epoch=gang.epoch,
+                step=gang.steps,
+                stall_s=in_seconds(gang.shape.save),
+            )
         )
 
     def exited(self, gang: Gang, hosts: tuple[HostId, ...], how: How) -> None:
@@ -289,9 +335,9 @@ class Gangs:
         for gang in self.by_job.values():
             if gang.trains:
                 gpus = len(gang.hosts) * self.gpus
-                rounds, rest = divmod(self.world.kernel.now - gang.since, gang.shape.checkpoint_every + gang.shape.save)
-                trained += (rounds * gang.shape.checkpoint_every + min(rest, gang.shape.checkpoint_every)) * gpus
-                saved += (rounds * gang.shape.save + max(rest - gang.shape.checkpoint_every, 0)) * gpus
+                rounds, rest = divmod(self.world.kernel.now - gang.since, gang.stretch + gang.shape.save)
+                trained += (rounds * gang.stretch + min(rest, gang.stretch)) * gpus
+                saved += (rounds * gang.shape.save + max(rest - gang.stretch, 0)) * gpus
         return trained, saved
 
     # --- checkpoints that somebody waits for
@@ -306,7 +352,9 @@ class Gangs:
             if gang is None or not gang.trains or gang.attempt != attempt:
                 continue
             self._told.add(attempt)
-            period = gang.shape.checkpoint_every + gang.shape.save
+            if gang.shape.checkpoint_auto:
+                continue  # its next one is an event anyway
+            period = gang.every + gang.shape.save
             rounds = (self.world.kernel.now - gang.since) // period + 1
             self.world.kernel.at(after(gang.since, rounds * period), self._periodic, (gang, gang.epoch))
 

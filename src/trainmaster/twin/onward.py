@@ -27,7 +27,7 @@ from trainmaster.core.base.ids import (
     operation_id,
 )
 from trainmaster.core.base.seed import Stream
-from trainmaster.core.base.time import HOUR, SECOND, Duration, Instant
+from trainmaster.core.base.time import HOUR, SECOND, Duration, Instant, seconds
 from trainmaster.core.effects import AnyEffect, AskWorkers, RebootHost
 from trainmaster.core.engine import Engine
 from trainmaster.core.events import AgentRegistered, AnyEvent, OperationRequested, RolloutDeclared, TrainDeclared
@@ -207,10 +207,12 @@ class Onward(World):
             gang.timer = kernel.after(gang.shape.restore, self.gangs._trains, gang)
             return
         gang.trains, gang.since = True, kernel.now
-        rest = gang.work - gang.done
-        wait = 1 if ways == {"finished"} else rest + rest // gang.shape.checkpoint_every * gang.shape.save
-        gang.timer = kernel.after(max(wait, 1), self.gangs._finished, gang)
-        asked = any(isinstance(one, AskWorkers) for one in self._pending_of(attempt))
+        if ways == {"finished"}:
+            gang.timer = kernel.after(1, self.gangs._finished, gang)
+        else:
+            self.gangs.go_on(gang)
+        pending = [one for one in self._pending_of(attempt) if isinstance(one, AskWorkers)]
+        asked = any(one.request == "yield" for one in pending)
         if attempt.handover is not None and not asked:  # they were told, and are about to leave
             kernel.after(QUICK + gang.shape.step + gang.shape.save, self.gangs._yielded, (gang, epoch.number))
 
@@ -234,13 +236,16 @@ def shape_of(job: Job, attempts: list[Attempt]) -> JobClass:
     usual = JobClass(name=job.spec.name, count=0, hosts=job.spec.hosts)
     epochs = [epoch for attempt in attempts for epoch in attempt.epochs][-8:]
     step = _median([step for epoch in epochs for step in _step_times(epoch)], usual.step)
-    every = job.spec.checkpoint.every_steps
+    asked, pacing = job.spec.checkpoint, job.pacing
+    every = pacing.every_steps if asked.auto else asked.every_steps
+    stall_s = pacing.stall_s()
     return usual.but(
         spares=job.spec.spares,
         priority=job.spec.priority,
         step=step,
         checkpoint_every=Duration(every * step) if every else LONG,
-        save=min(usual.save, Duration(10 * step)),
+        checkpoint_auto=asked.auto,
+        save=seconds(stall_s) if stall_s is not None else min(usual.save, Duration(10 * step)),
         prepare=_median([_between(one.reserved_at, one.launched_at) for one in epochs], usual.prepare),
         launch=_median([_between(one.reserved_at, one.launched_at) for one in epochs], usual.launch),
         restore=_median([_between(one.launched_at, one.first_step_at) for one in epochs], usual.restore),

@@ -38,6 +38,8 @@ class JobClass(Value):
     work: Spread = spread(12 * 3600, 48 * 3600, 60 * 86400)
     """Training that a job needs, without interruptions and saves."""
     checkpoint_every: Duration = Duration(30 * MINUTE)
+    checkpoint_auto: bool = False
+    """How often is left to the engine, which measures and chooses; `checkpoint_every` is then not read."""
     save: Duration = seconds(10)
     """How long the ranks stand still for a save."""
     prepare: Duration = seconds(30)

@@ -85,6 +85,16 @@ def test_defaults(tmp_path: Path) -> None:
     assert (spec.restart.window, spec.yield_deadline) == (HOUR, MINUTE)
 
 
+def test_how_often_to_save_may_be_left_open(tmp_path: Path) -> None:
+    """1. `every = "auto"`. 2. Both ways at once, and other words, are refused."""
+    (tmp_path / "job.toml").write_text(f'{SMALL}[checkpoint]\nevery = "auto"\n')
+    assert load(tmp_path / "job.toml").checkpoint == CheckpointPolicy(auto=True)
+    both = problems(tmp_path, f'{SMALL}[checkpoint]\nevery = "auto"\nevery_steps = 5\n')
+    assert len(both) == 1
+    assert "remove every_steps, or every" in both[0]
+    assert "'often' is not known" in problems(tmp_path, f'{SMALL}[checkpoint]\nevery = "often"\n')[0]
+
+
 def test_all_problems_at_once(tmp_path: Path) -> None:
     text = 'nam = "x"\ncommand = []\nhosts = 0\nranks_per_host = "8"\n[env]\nA = 1\n[checkpoint]\nkeep = 0\n'
     assert problems(tmp_path, text) == [
