@@ -13,6 +13,7 @@ BENCHES = (
     "cli",
     "engine",
     "health",
+    "interval",
     "log",
     "planner",
     "recorder",

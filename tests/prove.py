@@ -30,6 +30,16 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     "server_kills": ({"TRAINMASTER_SERVER_KILLS": "20"}, ["tests/integration/test_server_kills.py"]),
     "rollout_evidence": ({"TRAINMASTER_ROLLOUTS": "200"}, ["tests/unit/core/maintenance/test_rollout_evidence.py"]),
     "twin_rollouts": ({"TRAINMASTER_TWIN_ROLLOUTS": "200"}, ["tests/twin/test_rollouts.py"]),
+    "interval": (
+        {"TRAINMASTER_INTERVAL_SEEDS": "200"},
+        [
+            "tests/twin/test_saving.py",
+            "tests/unit/core/checkpoint/test_choice.py",
+            "tests/unit/core/checkpoint/test_interval.py",
+            "tests/unit/core/checkpoint/test_rate.py",
+            "tests/unit/core/recovery/test_pacing.py",
+        ],
+    ),
     "domain_cost": ({"TRAINMASTER_DOMAIN_SEEDS": "5"}, ["tests/twin/test_domain_cost.py"]),
     "group_check": ({"TRAINMASTER_GROUP_CHECKS": "20"}, ["tests/integration/test_verification_group.py"]),
     "deep_check": ({"TRAINMASTER_DEEP_CHECKS": "20"}, ["tests/integration/test_verification_deep.py", "-m", "not gpu"]),

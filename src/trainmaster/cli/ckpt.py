@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from trainmaster.cli.ckpt_interval import interval_command
 from trainmaster.cli.ckpt_place import PlaceType, is_checkpoint, reaching, size_text
 from trainmaster.cli.ckpt_pull import pull_command
 from trainmaster.cli.errors import Failed, NoSuchThing, PartlyDone, WrongUsage
@@ -302,6 +303,7 @@ def export_command(place: Place, file: Path, below: str | None, force: bool) -> 
 
 
 ckpt.add_command(pull_command)
+ckpt.add_command(interval_command)
 
 
 def _sound_text(sound: bool | None) -> str:

@@ -231,11 +231,15 @@ def _sentence(rows: Sequence[TierChoice], found: float, half: float, twice: floa
 
 def _source(rate: Rate, hosts: int) -> str:
     on = f"on {hosts:,} host" + ("s" if hosts != 1 else "")
-    each = f"{rate.per_host_day * 1000:.3g} failures in 1,000 host-days"
+    per_thousand = rate.per_host_day * 1000
+    number = f"{per_thousand:,.0f}" if per_thousand >= 100 else f"{per_thousand:.3g}"
+    each = f"{number} failures in 1,000 host-days"
     seen = f"{rate.failures:,} failure" + ("s" if rate.failures != 1 else "")
     seen += f" in {rate.host_days:,.0f} host-days" if rate.host_days >= 10 else f" in {rate.host_days:.3g} host-days"
     if rate.source == "published":
         return f"{on}, by the published rate of {each}: nothing was seen yet"
+    if rate.source == "given":
+        return f"{on}, at {each}, as given"
     if rate.source == "mixed":
         return f"{on}, at {each}, from {seen} and the published rates"
     return f"{on}, at {each}, from {seen}"

@@ -53,7 +53,7 @@ class Rate(Value):
     per_host_day: float
     failures: int
     host_days: float
-    source: Literal["published", "mixed", "measured"]
+    source: Literal["published", "mixed", "measured", "given"]
 
     def per_s(self, hosts: int) -> float:
         """Of a job on so many hosts, of which it needs each one."""
