@@ -6,7 +6,6 @@ forming of a membership is, the directory of checkpoints tells how far a save is
 millisecond; what it saw may be over when the signal arrives, so who shoots looks again afterwards.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -102,13 +101,18 @@ class Eye:
 
     def vault(self, host: HostId) -> ProcessName | None:
         """The vault of the attempt on a host, if it runs: the child of the keeper that gives way to the others."""
+        return next((child for child in self._children(host) if _gives_way(child)), None)
+
+    def standby(self, host: HostId) -> ProcessName | None:
+        """A worker that the keeper of a spare started ahead, if it runs."""
+        return next((child for child in self._children(host) if not _gives_way(child)), None)
+
+    def _children(self, host: HostId) -> list[ProcessName]:
+        """What the keeper has forked."""
         keeper = self.keeper(host)
-        children = read_or_none(Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")) if keeper is not None else None
-        for pid in map(int, (children or b"").split()):
-            with contextlib.suppress(ProcessLookupError):
-                if os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0):
-                    return name_of(pid)
-        return None
+        listed = read_or_none(Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")) if keeper is not None else None
+        children = [name_of(int(pid)) for pid in (listed or b"").split()]
+        return [child for child in children if child is not None and is_alive(child)]
 
     def spares(self) -> list[HostId]:
         """Hosts that keep the attempt warm and hold no rank of its newest epoch."""
@@ -163,6 +167,13 @@ class Eye:
             save = unpublished_of(path.name)
             if save is not None and save.epoch == epoch and (not published_next or (path / MANIFEST_NAME).exists()):
                 return True
+        return False
+
+
+def _gives_way(process: ProcessName) -> bool:
+    try:
+        return os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    except ProcessLookupError:
         return False
 
 

@@ -25,12 +25,14 @@ class Kind(Enum):
     KEEPER = "keeper"
     HOST = "host"
     SPARE = "spare"  # the host of a spare, with its memory and its directory
+    STANDBY = "standby"  # the worker that was started ahead on a spare
     SERVER = "server"
     VAULT = "vault"
 
 
 ENDS_EPOCH: Final = frozenset({Kind.WORKER, Kind.KEEPER, Kind.HOST})
 """After the death of one of these a step is finished only in a later membership."""
+ON_SPARES: Final = frozenset({Kind.SPARE, Kind.STANDBY})
 ALONE: Final = frozenset({Kind.SERVER})
 """There is one of it, so it can't die twice at once."""
 
@@ -53,7 +55,7 @@ MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.ADRI
 """Those that a job of the kind that is shot at has."""
 ANY_SHARE: Final = 3
 """Unaimed shots for one of each aimed moment."""
-PAIRS_OF_TEN: Final = 6
+PAIRS_OF_TEN: Final = 7
 LATEST_STEP: Final = 12
 """A shot comes after at most so many steps."""
 RESTED_SHARE: Final = 0.6
@@ -62,13 +64,13 @@ RESTED_SHARE: Final = 0.6
 class Victim(Value):
     kind: Kind
     place: int
-    """The rank whose host, keeper, agent, vault or worker it is; for a spare its number among the spares."""
+    """The rank whose host, keeper, agent, vault or worker it is; on a spare the number among the spares."""
 
     def words(self) -> str:
         if self.kind is Kind.SERVER:
             return "the server"
-        if self.kind is Kind.SPARE:
-            return f"spare {self.place}"
+        if self.kind in ON_SPARES:
+            return f"{self.kind.value} {self.place}"
         return f"the {self.kind.value} of rank {self.place}" if self.kind is not Kind.WORKER else f"rank {self.place}"
 
 
@@ -139,7 +141,7 @@ def _dealt(chance: random.Random, deck: Sequence[T], count: int) -> Iterator[T]:
 def _shot(chance: random.Random, number: int, group: tuple[Kind, ...], moment: Moment, ranks: int, spares: int) -> Shot:
     of_ranks = chance.sample(range(ranks), 2)
     of_spares = chance.sample(range(spares), 2)
-    places = {Kind.SERVER: [0, 0], Kind.SPARE: of_spares}
+    places = {Kind.SERVER: [0, 0], **dict.fromkeys(ON_SPARES, of_spares)}
     victims = [Victim(kind=kind, place=places.get(kind, of_ranks)[at]) for at, kind in enumerate(group)]
     return Shot(
         number=number,

@@ -142,7 +142,8 @@ def _account(run: Run) -> Iterator[str]:
 
 
 def tracebacks(text: str, echoes_pass: bool) -> list[str]:
-    """What every traceback of a log ended with. `echoes_pass`: not those by which a rank says that it lost a peer."""
+    """What every traceback of a log ended with. `echoes_pass`, for what ranks say: not those by which one says that it
+    lost a peer, nor the last one if the rank was killed while it spoke."""
     ends: list[str] = []
     inside = False
     for line in text.splitlines():
@@ -152,7 +153,7 @@ def tracebacks(text: str, echoes_pass: bool) -> list[str]:
             inside = False
             if not (echoes_pass and ECHO.search(line)):
                 ends.append(line)
-    return [*ends, "a traceback that was cut"] if inside else ends
+    return [*ends, "a traceback that was cut"] if inside and not echoes_pass else ends
 
 
 def ways(total: Mapping[str, Sequence[float]]) -> list[str]:

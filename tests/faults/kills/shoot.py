@@ -154,6 +154,8 @@ class Range:
                 return local.process_of(self.house.state, "server") is not None
             case Kind.SPARE:
                 return len(self.eye.spares()) > victim.place
+            case Kind.STANDBY:
+                return sum(self.eye.standby(host) is not None for host in self.eye.spares()) > victim.place
             case Kind.AGENT:
                 seat = self.eye.seat(victim.place)
                 return seat is not None and local.process_of(self.house.state, local.agent_of(seat.host)) is not None
@@ -181,6 +183,10 @@ class Range:
             host = spares[victim.place % len(spares)] if spares else None
             assert host is not None, "no spare is there any more"
             return lambda: local.kill_host(state, host)
+        if victim.kind is Kind.STANDBY:
+            waiting = [process for host in self.eye.spares() if (process := self.eye.standby(host)) is not None]
+            assert waiting, "no worker stands by any more"
+            return lambda: send(waiting[victim.place % len(waiting)], SIGKILL)
         if victim.kind is Kind.WORKER:
             process = self._worker(victim.place).process
             assert process is not None
