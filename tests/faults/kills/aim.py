@@ -141,18 +141,19 @@ class Eye:
             return any(_is_held(arena, moment) for arena in self._arenas())
         phases = [seat.phase() for seat in self.seats(self.epoch())] if self.epoch() > after else []
         if moment is Moment.STOPPED:
-            running = sum(seat.runs() for seat in self.seats(after))
-            return running < self.ranks - 1 and max(phases, default=Phase.CREATED) is Phase.CREATED
+            inside = sum(seat.runs() and not self._is_told(seat) for seat in self.seats(after))
+            return inside < self.ranks - 1 and max(phases, default=Phase.CREATED) is Phase.CREATED
         if moment is Moment.ADRIFT:
-            return max(phases, default=Phase.CREATED) is Phase.CREATED and any(map(self._is_adrift, self.seats(after)))
+            adrift = any(self._is_told(seat) and seat.runs() for seat in self.seats(after))
+            return adrift and max(phases, default=Phase.CREATED) is Phase.CREATED
         if moment is Moment.JOINING:
             return any(Phase.SPAWNED <= phase <= Phase.ATTACHED for phase in phases)
         assert moment is Moment.FIRST_STEP, moment
         return Phase.RESTORED in phases
 
-    def _is_adrift(self, seat: Seat) -> bool:
-        """Its end in the epoch was told, and its process lives."""
-        return self._paths[seat.host].exit_record(self.attempt, seat.epoch, seat.rank).exists() and seat.runs()
+    def _is_told(self, seat: Seat) -> bool:
+        """Whether its end in the epoch was told. A rank that is out of it and lives is adrift."""
+        return self._paths[seat.host].exit_record(self.attempt, seat.epoch, seat.rank).exists()
 
     def _arenas(self) -> Iterator[Arena]:
         for seat in self.seats(self.epoch()):
