@@ -56,11 +56,11 @@ class Range:
 
     def fire(self, shot: Shot, of: int) -> Hit:
         """Raises `AssertionError` if the job does not recover."""
+        for victim in shot.victims:
+            until(f"{victim.words()} exists", lambda victim=victim: self._exists(victim), RECOVER_S, 0.02)
         self.set_pace(BUSY_S, HELD_S if shot.moment is Moment.COPY else 0.0)
         before = self.steps.newest()
         until(f"{shot.after_steps} more steps", lambda: self.steps.newest() >= before + shot.after_steps, RECOVER_S)
-        for victim in shot.victims:
-            until(f"{victim.words()} exists", lambda victim=victim: self._exists(victim), RECOVER_S, 0.02)
         triggers = [self._trigger(victim) for victim in shot.victims] if shot.opener is None else None
         broken = self._aim(shot)
         triggers = triggers or [self._trigger(victim) for victim in shot.victims]
@@ -79,13 +79,13 @@ class Range:
             f"kill {shot.number} of {of}: {shot.words()}: step {step}, epoch {epoch}; a step after {hit.back_s:.2f} s"
             f"{'' if aimed else ' (the moment had passed)'}"
         )
+        self.set_pace(IDLE_S)
         if shot.rested:
             self.rest()
         return hit
 
     def rest(self) -> None:
         """Waits until everything is whole again: every host, every spare, the job."""
-        self.set_pace(IDLE_S)
         deadline = time.monotonic() + RECOVER_S
         while lacking := self._lacking():
             assert time.monotonic() < deadline, f"not whole within {RECOVER_S:g} s: {lacking}"
