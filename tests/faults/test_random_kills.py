@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.kills import draw, ledger
 from tests.faults.kills.aim import Eye, Steps
-from tests.faults.kills.shoot import BUSY_S, Range
+from tests.faults.kills.shoot import IDLE_S, Range
 from tests.integration.house import ENDED, SCRIPTS, TINY, House, job, running
 from trainmaster.core.base.value import encode
 from trainmaster.core.events import AnyEvent
@@ -76,7 +76,7 @@ def _command() -> str:
 def _run(house: House, shots: tuple[draw.Shot, ...], say: Callable[[str], None]) -> None:
     expected = house.reference(STEPS, RANKS, END_S)
     pace = house.state / "pace"
-    pace.write_text(f"{BUSY_S} 0.0")
+    pace.write_text(f"{IDLE_S} 0.0")
     command = ("python", str(SCRIPTS / "throttled.py"), str(pace), *TINY[3:], f"--steps={STEPS}")
     spec = job("kills", command, spares=SPARES, every=EVERY, hosts=RANKS)
     name = house.submit(spec.but(restart=RestartBudget(max_restarts=10 * KILLS)))
