@@ -107,9 +107,16 @@ def _enter(
     keeper.leave()
     if session is not None:
         session.abandon()
+    _drop_group()
+    return told
+
+
+def _drop_group() -> None:
+    """Also one that did not form: PyTorch numbers groups, and ranks that count otherwise do not find each other."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    return told
+    else:
+        dist.distributed_c10d._world.group_count = 0
 
 
 def told_by(error: BaseException) -> Failure | None:
