@@ -51,7 +51,7 @@ class Moment(Enum):
 
 OPENED: Final = frozenset({Moment.STOPPED, Moment.JOINING, Moment.ADRIFT, Moment.FIRST_STEP})
 """Moments of a re-forming."""
-MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.ADRIFT, Moment.COPY, Moment.REPLICATION))
+MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.COPY, Moment.REPLICATION))
 """Those that a job of the kind that is shot at has."""
 ANY_SHARE: Final = 3
 """Unaimed shots for one of each aimed moment."""

@@ -465,6 +465,8 @@ class Keeper:
         if not worker.told:
             code, number = (None, os.WTERMSIG(status)) if killed else (os.WEXITSTATUS(status), None)
             self._tell_end(worker, code, number, at)
+        if killed and not worker.stopped and worker.epoch == STANDBY_EPOCH and self.fence == 0:
+            self.waiting_standby.append((worker.index, worker.plan))  # one that ended by itself would do so again
 
 
 def _vault(spec: talk.KeeperSpec, listener: socket.socket) -> VaultTending | None:
