@@ -26,7 +26,7 @@ from trainmaster.live.server.resources import Events, JobDetail
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
 
 KILLS = int(os.environ.get("TRAINMASTER_RANDOM_KILLS", "5"))
-SEED = int(os.environ.get("TRAINMASTER_KILL_SEED", "1"))
+SEED = int(os.environ.get("TRAINMASTER_KILL_SEED", str(draw.SEED)))
 RANKS, SPARES = 4, 2
 EVERY = 10
 STEPS = 60 + 30 * KILLS

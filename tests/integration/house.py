@@ -255,7 +255,8 @@ class House:
         return next(worker.process for group in groups for worker in group.workers if worker.rank == rank)
 
     def children(self, host: HostId) -> set[int]:
-        """Ids of all that keepers of a host have forked, with a place in an epoch or not."""
+        """Ids of all workers that keepers of a host have forked, with a place in an epoch or not. (Their vaults give
+        way to others, which tells them apart.)"""
         plan = local.plan_of(self.state)
         assert plan is not None
         keepers = [
@@ -263,7 +264,8 @@ class House:
             for path in local.memory_dir(plan, host).glob("attempts/*/keeper.json")
         ]
         tasks = [Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children") for keeper in keepers if is_alive(keeper)]
-        return {int(pid) for task in tasks for pid in task.read_text().split()}
+        forked = {int(pid) for task in tasks for pid in task.read_text().split()}
+        return {pid for pid in forked if os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)}
 
     def processes(self, host: HostId) -> list[ProcessName]:
         """Agent, keepers and workers of a host."""

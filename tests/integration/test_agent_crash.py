@@ -106,6 +106,20 @@ def test_repeated_effect_is_answered_not_repeated(host: AgentHost) -> None:
     assert (host.work / "starts").read_text() == "x"
 
 
+def test_who_runs_is_recorded_though_the_agent_died_before_it_was(host: AgentHost) -> None:
+    """1. The agent dies after the launch and before it has written down which processes run (its file is taken away).
+    2. The next one asks the keeper, and writes it."""
+    host.run(WAITS)
+    pid = host.worker_pid()
+    record = host.paths.epoch(ATTEMPT, 1) / "group.json"
+    host.kill_agent()
+    before = record.read_bytes()
+    record.unlink()
+    host.start_agent()
+    assert eventually(lambda: record.exists() and record.read_bytes()) == before
+    assert f'"pid":{pid}'.encode() in before
+
+
 def test_stale_lease_is_refused(host: AgentHost) -> None:
     """1. A newer server speaks. 2. An effect of the older lease is not run."""
     host.server.lease = 7

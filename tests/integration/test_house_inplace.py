@@ -1,5 +1,6 @@
 """Ranks that outlive the loss of a peer: who stays is the same process, and the losses are those of a quiet run."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -79,6 +80,16 @@ def test_killed_host(house: House, standby: bool) -> None:
     assert (now[0].pid in ahead) == standby
     house.finish(name)
     assert house.hexes(name) == expected
+
+
+def test_killed_standby_is_started_again(house: House) -> None:
+    """1. The worker that waits on the spare is killed. 2. Another one waits there. 3. The job did not notice."""
+    name = start(house, "again", restart=RestartBudget(standby=True))
+    (spare,) = set(house.hosts()) - set(house.detail(name).job.hosts)
+    (waiting,) = wait("one waits", lambda: house.children(spare))
+    os.kill(waiting, 9)
+    wait("another waits", lambda: house.children(spare) - {waiting})
+    assert house.finish(name).job.epoch == 1
 
 
 def test_survivor_killed_while_it_is_adrift(house: House) -> None:

@@ -53,6 +53,8 @@ OPENED: Final = frozenset({Moment.STOPPED, Moment.JOINING, Moment.ADRIFT, Moment
 """Moments of a re-forming."""
 MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.COPY, Moment.REPLICATION))
 """Those that a job of the kind that is shot at has."""
+SEED: Final = 124
+"""Of runs that name none. Its first five shots meet hosts, the server, two at once, and ranks that meet."""
 ANY_SHARE: Final = 3
 """Unaimed shots for one of each aimed moment."""
 PAIRS_OF_TEN: Final = 7

@@ -274,7 +274,16 @@ class HostAttempt:
             raise NotRun(answer.why)
         assert isinstance(answer, talk.Launched), answer
         self._remember_processes(answer.group)
-        write_whole(self.paths.epoch(self.id, effect.epoch) / "group.json", encode(answer.group))
+        self._record_processes(answer.group)
+
+    def _record_processes(self, running: talk.RunningGroup) -> None:
+        write_whole(self.paths.epoch(self.id, running.epoch) / "group.json", encode(running))
+
+    def _record_late(self, running: talk.RunningGroup) -> None:
+        try:
+            self._record_processes(running)
+        except OSError as error:
+            _log.error("%s: who runs in epoch %d is not recorded: %s", self.id, running.epoch, error)
 
     def _remember_processes(self, running: talk.RunningGroup) -> None:
         self.groups[running.epoch].processes = {worker.rank: worker.process for worker in running.workers}
@@ -424,6 +433,8 @@ class HostAttempt:
         launched = {running.epoch: running for running in status.groups}
         for epoch, group in list(self.groups.items()):
             if epoch in launched:
+                if not group.processes:  # the agent died between the launch and its record
+                    self._record_late(launched[epoch])
                 self._remember_processes(launched[epoch])
                 group.collect_records()
             elif not group.processes and epoch == max(self.groups):
