@@ -1,5 +1,6 @@
 """The loader works ahead and counts nothing: every sample is consumed once, whatever was in flight when a job ended."""
 
+import os
 import random
 import threading
 import time
@@ -13,6 +14,7 @@ from trainmaster.core.checkpoint.position import Position, audit_epoch, proceed
 from trainmaster.training.loader import Loader, Wanted
 
 DEADLINE_S = 30.0
+JOBS = int(os.environ.get("TRAINMASTER_LOADER_JOBS", "60"))
 
 
 def wanted(first: int, batch: int = 4, rank: int = 0, world: int = 1) -> Wanted:
@@ -114,7 +116,7 @@ def test_the_wait_is_told() -> None:
     assert told[1] >= 0.04
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=JOBS, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_every_sample_once_through_restarts_and_other_worlds(seed: int) -> None:
     """1. A job of a random number of steps a life, saved at random steps, killed with batches in flight; each life has
