@@ -111,6 +111,15 @@ def test_the_commands_of_health_need_no_server(environment: dict[str, str]) -> N
         assert "Traceback" not in done.stderr, line
 
 
+def test_the_command_of_the_interval_needs_no_server(environment: dict[str, str]) -> None:
+    """It tells the choice, and why, from numbers alone."""
+    (line,) = commands("Your own script")
+    done = run(shlex.split(line)[1:], environment)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^chosen +1[0-9]\.[0-9] min", done.stdout, re.MULTILINE)
+    assert "a failure comes every 3.09 h" in done.stderr
+
+
 def carried_out(lines: list[str], environment: dict[str, str], tmp_path: Path) -> list[str]:
     """Runs commands on a local fleet; noun and verb of each."""
     seen = []

@@ -64,6 +64,7 @@ _FIELDS: Final[dict[str, tuple[int, str]]] = {
     "restored_at": (128, "<q"),
     "first_step_at": (136, "<q"),
     "last_save_s": (144, "<d"),  # how long the newest save held the steps up
+    "last_lag_s": (2024, "<d"),  # of a save from a snapshot: from that until it was published; 0 = the ranks wrote it
     "every_steps": (2040, "<q"),  # written by the agent: save every so many steps; 0 = as the environment says
     "request": (2048, "<q"),  # written by the agent
     "request_number": (2056, "<q"),  # written by the agent; a new number is a new request
@@ -93,6 +94,7 @@ class Reading(Value):
     restored_at: Instant
     first_step_at: Instant
     last_save_s: float
+    last_lag_s: float
     every_steps: int
     request: Request
     request_number: int

@@ -115,6 +115,7 @@ class Told:
                     epoch=self.epoch,
                     step=reading.published_step,
                     stall_s=reading.last_save_s,
+                    lag_s=reading.last_lag_s,
                 )
             )
         return events

@@ -14,6 +14,8 @@ class Exposure(msgspec.Struct, kw_only=True, gc=False):
     """Failures that took a host from a job, over the host time that jobs trained. Of the whole fleet."""
 
     failures: int = 0
+    beyond_memory: int = 0
+    """Of them, those that took several hosts, or the whole attempt, and with them a snapshot and its copy."""
     host_time: int = 0
 
     def history(self) -> History:
@@ -24,6 +26,8 @@ class Pacing(msgspec.Struct, kw_only=True):
     """How often a job saves, and from what that follows. Mutable, private to the engine."""
 
     stalls_s: Recent = ()
+    lags_s: Recent = ()
+    """Of saves from snapshots; none while the ranks write them."""
     steps_s: Recent = ()
     """Mean time of a step between two saves."""
     restarts_s: Recent = ()
@@ -47,6 +51,9 @@ class Pacing(msgspec.Struct, kw_only=True):
 
     def stall_s(self) -> float | None:
         return usual(self.stalls_s)
+
+    def lag_s(self) -> float:
+        return usual(self.lags_s) or 0.0
 
     def restart_s(self) -> float | None:
         return usual(self.restarts_s)

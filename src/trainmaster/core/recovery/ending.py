@@ -23,7 +23,7 @@ def end(step: Step, attempt: Attempt, state: AttemptState, job_state: JobState, 
     attempt.undecided, attempt.handover = False, None
     pacing.stopped(step, attempt)
     if attempt.epochs:
-        pacing.threw_back(step, attempt, attempt.epoch, lost_hosts=False)
+        pacing.threw_back(step, attempt, attempt.epoch, lost=0)
     if attempt.epochs and not attempt.epoch.ended_by:
         attempt.epoch.ended_by = "finished" if state is AttemptState.FINISHED else "stopped"
         attempt.epoch.detected_at = attempt.epoch.decided_at = step.now

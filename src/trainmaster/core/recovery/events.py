@@ -108,6 +108,9 @@ class CheckpointPublished(Event):
     step: int
     stall_s: float = 0.0
     """How long the save held the steps up; 0: not known."""
+    lag_s: float = 0.0
+    """Of a save that was made from a snapshot, beside the steps: from that until it was published. 0: the ranks wrote
+    it themselves."""
 
 
 class CheckpointFailed(Event):

@@ -98,7 +98,7 @@ def form(step: Step, attempt: Attempt, members: tuple[HostId, ...]) -> None:
     changed = [place for place, host in enumerate(members) if host != before[place]] if members != before else []
     changes = tuple(Change(place=place, left=before[place], joined=members[place]) for place in changed)
     if attempt.epochs:
-        pacing.threw_back(step, attempt, attempt.epoch, lost_hosts=bool(changes))
+        pacing.threw_back(step, attempt, attempt.epoch, lost=len(changes))
     attempt.epochs.append(Epoch(number=number, changes=changes, formed_at=step.now))
     attempt.members = members
     attempt.exits, attempt.refusals = Exits(), {}

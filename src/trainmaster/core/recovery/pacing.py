@@ -8,6 +8,10 @@ Hosts are lost in the whole fleet at one rate, which grows with the hosts of a j
 host is mostly the job's own, so it is counted for the job alone, and no published rate speaks of it: for k of them in a
 time T we take (k - 1)/T, which is right on average when looked at after a failure, and says nothing of the first one.
 
+A job with snapshots in memory goes back to storage only where memory is gone too: several hosts lost at once, or the
+whole attempt. That a save came from a snapshot shows that there are some. How often memory is not enough is a share of
+all losses, which begins at the published share of faults that come together and follows the fleet's own history.
+
 Every job is measured, also one with a fixed interval: it brings its share to the history. Ranks are told by a number on
 their boards, on which they agree in the collective of each step, so a change reaches all of them at one step.
 """
@@ -26,6 +30,11 @@ from trainmaster.core.recovery.events import CheckpointPublished
 from trainmaster.core.scheduling.request import JobSpec
 from trainmaster.core.step import Step
 
+BEYOND_SHARE: Final = 0.05
+"""Of losses of hosts, those that take a snapshot and its copy: 3 and 5 % of hardware faults came together in the two
+clusters of the reliability paper (2025)."""
+BEYOND_WEIGHT: Final = 20.0
+"""Losses after which a fleet's own history weighs as much."""
 RESTART_S: Final = 60.0
 """Of a job that has not restarted yet. It moves what is expected, hardly what is chosen."""
 
@@ -47,7 +56,9 @@ def saved(step: Step, attempt: Attempt, event: CheckpointPublished) -> None:
     """The ranks have published a checkpoint."""
     pacing = step.state.jobs[attempt.job].pacing
     _count(step, attempt, event.at)
-    pacing.stalls_s = added(pacing.stalls_s, event.stall_s)
+    if attempt.handover is None:  # ranks that leave write their last save themselves, whatever the others are
+        pacing.stalls_s = added(pacing.stalls_s, event.stall_s)
+        pacing.lags_s = added(pacing.lags_s, event.lag_s) if event.lag_s > 0 else ()
     if pacing.marked_at is not None and event.step > pacing.marked_step:
         took_s = in_seconds(lasting(pacing.marked_at, event.at)) - event.stall_s
         pacing.steps_s = added(pacing.steps_s, took_s / (event.step - pacing.marked_step))
@@ -66,12 +77,15 @@ def stopped(step: Step, attempt: Attempt) -> None:
     pacing.counted_at = pacing.marked_at = None
 
 
-def threw_back(step: Step, attempt: Attempt, epoch: Epoch, lost_hosts: bool) -> None:
-    """An epoch that had trained was interrupted, and what follows it (or that nothing does) is settled."""
+def threw_back(step: Step, attempt: Attempt, epoch: Epoch, lost: int) -> None:
+    """An epoch that had trained was interrupted, and what follows it is settled: an epoch without the hosts that were
+    `lost`, or the end of the attempt with all of them."""
     if epoch.ended_by != "interrupted" or epoch.first_step_at is None:
         return
-    if lost_hosts or (epoch.cause is not None and epoch.cause.token is Token.HOST_LOST):
-        step.state.exposure.failures += 1
+    exposure = step.state.exposure
+    if lost or (epoch.cause is not None and epoch.cause.token is Token.HOST_LOST):
+        exposure.failures += 1
+        exposure.beyond_memory += lost > 1
     else:
         step.state.jobs[attempt.job].pacing.failures += 1
 
@@ -103,20 +117,33 @@ def chosen(spec: JobSpec, pacing: Pacing, exposure: Exposure) -> Choice | Choice
     rate = estimate(exposure.history())
     tier = Tier(
         name="storage",
-        failures_per_s=failures_per_s(spec.hosts, pacing, rate),
+        failures_per_s=failures_per_s(spec.hosts, pacing, rate, exposure),
         stall_s=stall_s,
         restart_s=pacing.restart_s() or RESTART_S,
+        lag_s=pacing.lag_s(),
     )
     try:
-        return choose([tier], step_s, rate, spec.hosts, pacing.choice)
+        found = choose([tier], step_s, rate, spec.hosts, pacing.choice)
     except ChoiceProblem as problem:
         return problem
+    if pacing.lags_s and found is not pacing.choice:
+        share = f"{beyond_share(exposure):.1%} of the losses of hosts"
+        found = found.but(sentence=f"{found.sentence}; only {share} count, those that snapshots do not survive")
+    return found
 
 
-def failures_per_s(hosts: int, pacing: Pacing, rate: Rate) -> float:
-    """Of the job: its hosts by the rate of the fleet, its ranks by its own history."""
+def failures_per_s(hosts: int, pacing: Pacing, rate: Rate, exposure: Exposure) -> float:
+    """Of the failures after which the job goes back to storage: all, its hosts by the rate of the fleet and its ranks
+    by its own history; with snapshots those that memory does not survive."""
+    if pacing.lags_s:
+        return rate.per_s(hosts) * beyond_share(exposure)
     own = max(pacing.failures - 1, 0) / in_seconds(pacing.trained) if pacing.trained else 0.0
     return rate.per_s(hosts) + own
+
+
+def beyond_share(exposure: Exposure) -> float:
+    """Of losses of hosts, those that memory does not survive."""
+    return (BEYOND_SHARE * BEYOND_WEIGHT + exposure.beyond_memory) / (BEYOND_WEIGHT + exposure.failures)
 
 
 def _tell(step: Step, attempt: Attempt, every_steps: int) -> None:

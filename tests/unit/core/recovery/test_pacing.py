@@ -4,20 +4,21 @@ import pytest
 from tests.unit.fixtures import AskWorkers, Stage, failure, job_spec, of_kind, stage
 
 from trainmaster.core.base.time import in_seconds, seconds
-from trainmaster.core.checkpoint.choice import TRIAL_STEPS, ChoiceProblem
+from trainmaster.core.checkpoint.choice import TRIAL_STEPS, Choice, ChoiceProblem
 from trainmaster.core.checkpoint.interval import exact_s
 from trainmaster.core.checkpoint.measured import Exposure, Pacing, added
 from trainmaster.core.checkpoint.rate import estimate
+from trainmaster.core.effects import PrepareAttempt
 from trainmaster.core.recovery.attempt import Attempt
 from trainmaster.core.recovery.events import CheckpointPublished
-from trainmaster.core.recovery.pacing import chosen, failures_per_s
+from trainmaster.core.recovery.pacing import BEYOND_SHARE, beyond_share, chosen, failures_per_s
 from trainmaster.core.scheduling.request import CheckpointPolicy
 
 STEP_S = 2.0
 AUTO = job_spec(hosts=2, spares=1, checkpoint=CheckpointPolicy(auto=True))
 
 
-def publish(play: Stage, attempt: Attempt, step: int, stall_s: float = 0.0) -> None:
+def publish(play: Stage, attempt: Attempt, step: int, stall_s: float = 0.0, lag_s: float = 0.0) -> None:
     play.tell(
         CheckpointPublished(
             at=play.now,
@@ -26,6 +27,7 @@ def publish(play: Stage, attempt: Attempt, step: int, stall_s: float = 0.0) -> N
             epoch=attempt.epoch.number,
             step=step,
             stall_s=stall_s,
+            lag_s=lag_s,
         )
     )
 
@@ -159,9 +161,9 @@ def test_ranks_that_die_often_count_for_the_job_alone() -> None:
     """1. None of its own, or one: the rate of its hosts. 2. Thirty in a day: it fails more often, and saves more."""
     rate = estimate(Exposure().history())
     for failures in (0, 1):
-        assert failures_per_s(4, Pacing(failures=failures, trained=60_000_000), rate) == rate.per_s(4)
+        assert failures_per_s(4, Pacing(failures=failures, trained=60_000_000), rate, Exposure()) == rate.per_s(4)
     many = measured(failures=300, trained=int(86_400e6) * 10)
-    assert failures_per_s(4, many, rate) == pytest.approx(299 / 864_000 + rate.per_s(4))
+    assert failures_per_s(4, many, rate, Exposure()) == pytest.approx(299 / 864_000 + rate.per_s(4))
     spec = AUTO.but(hosts=4)
     calm, troubled = chosen(spec, measured(), Exposure()), chosen(spec, many, Exposure())
     assert not isinstance(calm, ChoiceProblem | None)
@@ -176,3 +178,56 @@ def test_where_no_interval_makes_sense_it_says_so() -> None:
     found = chosen(spec, measured(restarts_s=(86_400.0,)), history)
     assert isinstance(found, ChoiceProblem)
     assert "would not get on" in str(found)
+
+
+def test_with_snapshots_storage_is_for_what_memory_does_not_survive() -> None:
+    """1. Ranks write: every loss of a host goes back to that save. 2. From a snapshot: one in twenty does, so saves are
+    rarer by about the root of that. 3. None begins before the one before it is published. 4. The share follows the
+    fleet: where half of the losses took several hosts, it is nearly so."""
+    spec = AUTO.but(hosts=256)
+    alone = chosen(spec, measured(), Exposure())
+    backed = chosen(spec, measured(lags_s=(40.0,)), Exposure())
+    late = chosen(spec, measured(lags_s=(9_000.0,)), Exposure())
+    assert isinstance(alone, Choice)
+    assert isinstance(backed, Choice)
+    assert isinstance(late, Choice)
+    assert 4 * alone.every_steps < backed.every_steps < 4.6 * alone.every_steps
+    assert late.every_steps == 9_000
+    assert "only 5.0% of the losses of hosts count" in backed.sentence
+    assert beyond_share(Exposure()) == BEYOND_SHARE
+    assert beyond_share(Exposure(failures=200, beyond_memory=100)) == pytest.approx(0.46, abs=0.01)
+
+
+def test_a_save_shows_whether_there_are_snapshots() -> None:
+    """1. A save from a snapshot. 2. That of a hand-over does not count. 3. The next one was written by the ranks:
+    memory was refused, so there are none."""
+    play = stage(3)
+    attempt = play.running(job_spec(hosts=2, checkpoint=CheckpointPolicy(auto=True)))
+    pacing = play.job("job-1").pacing
+    play.wait(10 * STEP_S)
+    publish(play, attempt, 11, 0.5, lag_s=40.0)
+    assert pacing.lag_s() == 40.0
+    play.drain("h2")
+    play.settle(PrepareAttempt)
+    publish(play, attempt, 12, 9.0)
+    assert pacing.lag_s() == 40.0
+    play.settle(AskWorkers)
+    play.all_exit(attempt, "yielded", step=12)
+    play.train(attempt, restored=12)
+    train_on(play, attempt, 13, 10, 0.5)
+    assert pacing.lags_s == ()
+
+
+def test_losses_of_several_hosts_are_counted_apart() -> None:
+    """1. Two hosts go at once, two spares take their places: one loss, and one that memory does not survive."""
+    play = stage(6)
+    attempt = play.running(job_spec(hosts=3, spares=2))
+    play.wait(10)
+    one, two = attempt.members[1:]
+    play.disconnect(one)
+    play.disconnect(two)
+    play.wait(6.0)
+    play.train(attempt)
+    assert attempt.epoch.number == 2
+    assert len(attempt.epoch.changes) == 2
+    assert (play.engine.state.exposure.failures, play.engine.state.exposure.beyond_memory) == (1, 1)
