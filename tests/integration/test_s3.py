@@ -34,6 +34,7 @@ pytest.importorskip("obstore")
 pytest.importorskip("moto")
 pytestmark = pytest.mark.real
 
+ROOT = Path(__file__).resolve().parents[2]
 NOISE = hashlib.shake_256(b"s3").digest(1 << 20)
 ROWS = [[float(row * 7 + column) for column in range(512)] for row in range(512)]
 BIG = [[float(row ^ column) for column in range(1024)] for row in range(5 * 1024)]
@@ -328,6 +329,27 @@ def test_pull_refuses_what_it_cannot_vouch_for(line: CommandLine, tmp_path: Path
     os.close(handle)
     assert (ran.code, "is under way" in ran.err) == (1, True)
     assert line.run("ckpt", "pull", str(path), str(tmp_path / "d")).code == 0
+
+
+def test_the_readme_shows_what_works(line: CommandLine, tmp_path: Path, prefix: str) -> None:
+    """The commands of its section, in their order, on a checkpoint that lies in a directory and in a bucket."""
+    path = checkpoint(tmp_path / "checkpoints", 1200, {"model.w": ROWS, "optimizer.m": [[1.0]]}, world=2)
+    sent(path, prefix)
+    section = (ROOT / "README.md").read_text().partition("\n## Checkpoints\n")[2].partition("\n## ")[0]
+    lines = [
+        shown[2:].split("  #")[0].split() for shown in section.splitlines() if shown.startswith("$ trainmaster ckpt")
+    ]
+    assert len(lines) == 6
+    for words in lines:
+        placed = [
+            word.replace("s3://models/llama", f"s3://{s3.BUCKET}/{prefix}")
+            .replace("/checkpoints", str(tmp_path / "checkpoints"))
+            .replace("/scratch", str(tmp_path / "scratch"))
+            for word in words[1:]
+        ]
+        ran = line.run(*placed)
+        assert ran.code == 0, (words, ran.err)
+    assert (tmp_path / "home" / "model.safetensors").exists()
 
 
 def test_access_comes_from_where_other_tools_look(tmp_path: Path) -> None:
