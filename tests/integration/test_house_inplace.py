@@ -59,6 +59,8 @@ def test_killed_worker(house: House, rank: int) -> None:
     assert {other for other in now if now[other] == before[other]} == {0, 1, 2} - {rank}
     told = house.finish(name)
     assert told.job.epoch == 2
+    (incident,) = told.account.incidents
+    assert (incident.stayed, incident.started) == (HOSTS - 1, 1)
     assert house.hexes(name) == expected
 
 

@@ -59,6 +59,8 @@ def incident_columns(unit: str) -> list[Column]:
         Column("epoch", lambda item: item.epoch, wide=True),
         Column("left", lambda item: fold(item.left), wide=True),
         Column("joined", lambda item: fold(item.joined), wide=True),
+        Column("stayed", lambda item: item.stayed, wide=True),
+        Column("started", lambda item: item.started, wide=True),
         Column("away_s", away_s),
         Column("steps_lost", lambda item: item.steps_lost),
         Column("replay_s", lambda item: round(item.seconds_by_phase.get("replay", 0.0), 1), wide=True),

@@ -137,7 +137,7 @@ class Loader(Generic[T]):
             batch, error = None, None
             try:
                 batch = self._fetch(wanted)
-            except Exception as problem:  # told to whoever takes it
+            except Exception as problem:  # noqa: BLE001  (told to whoever takes it)
                 error = problem
             with self._changed:
                 slot.batch, slot.error, slot.done = batch, error, True

@@ -45,6 +45,7 @@ def _incident(
     left, joined = _moved(attempt, *later) if later is not None else ((), ())
     hosts, ranks = _where(job, attempt, epoch, cause, left)
     detected = epoch.detected_at if epoch.detected_at is not None else epoch.formed_at
+    stayed, ranks_of_all = later[1].stayed if later is not None else None, job.spec.hosts * job.spec.ranks_per_host
     return Incident(
         attempt=attempt.id,
         epoch=epoch.number,
@@ -60,6 +61,8 @@ def _incident(
         resumed_at=later[1].first_step_at if later is not None else None,
         steps_lost=0,
         seconds_by_phase=phases,
+        stayed=stayed,
+        started=ranks_of_all - stayed if stayed is not None else None,
     )
 
 

@@ -33,6 +33,10 @@ class Incident(Value):
     """End of the first step afterwards; None: not yet, or never."""
     steps_lost: int
     """Steps that had been done and had to be done again."""
+    stayed: int | None = None
+    """Ranks whose processes lived on in place; None: nobody told, or it was not resumed yet."""
+    started: int | None = None
+    """Those that were started anew for the membership that followed."""
     seconds_by_phase: dict[str, float]
     """queue, interrupt, save, detect, decide, place, launch, restore, first_step, replay (see `goodput.py`). Without
     `replay` they are the time from `last_step_at` to `resumed_at`."""

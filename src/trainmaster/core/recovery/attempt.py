@@ -85,6 +85,8 @@ class Epoch(msgspec.Struct, kw_only=True, gc=False):
     launched_at: Instant | None = None
     attached_at: Instant | None = None
     grouped_at: Instant | None = None
+    stayed: int | None = None
+    """Ranks whose processes have lived on from the epoch before, as the agents told so far; None: none told."""
     restored_at: Instant | None = None
     restored_step: int = -1
     first_step_at: Instant | None = None

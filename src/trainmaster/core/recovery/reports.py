@@ -140,6 +140,9 @@ def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded | EffectsEnde
     elif isinstance(effect, ReserveStore) and effect.id == attempt.store_effect:
         forming.store_reserved(step, attempt, event)
     elif isinstance(effect, LaunchWorkers) and effect.epoch == attempt.epoch.number:
+        stayed = event.numbers.get("stayed")
+        if isinstance(stayed, int):
+            attempt.epoch.stayed = (attempt.epoch.stayed or 0) + stayed * len(names)
         forming.launched(step, attempt)
         if attempt.state is AttemptState.RUNNING:
             handover.serve(step, attempt)

@@ -356,7 +356,8 @@ class Agent:
                 port = await self._attempt(effect.attempt).reserve(effect, self.settings.address)
                 return "", {"port": port}
             case LaunchWorkers():
-                await self._attempt(effect.attempt).launch(effect, self._launching.set)
+                stayed = await self._attempt(effect.attempt).launch(effect, self._launching.set)
+                return "", {"stayed": stayed} if stayed is not None else {}
             case AskWorkers():
                 self._attempt(effect.attempt).ask(effect)
             case StopWorkers():

@@ -240,14 +240,15 @@ class HostAttempt:
         except (OSError, KeeperGone) as error:
             raise EffectFailed(f"can't reserve a port on {address}: {error}") from error
 
-    async def launch(self, effect: LaunchWorkers, has_boards: Callable[[], None]) -> None:
-        """Starts an epoch; calls `has_boards` as soon as there are boards to look at.
+    async def launch(self, effect: LaunchWorkers, has_boards: Callable[[], None]) -> int | None:
+        """Starts an epoch; calls `has_boards` as soon as there are boards to look at. Returns how many of its workers
+        have lived on from an earlier one; None: it was launched before the agent was started anew.
         Raises `NotRun` or `EffectFailed`."""
         try:
             link = await self._connected()
             status = await link.warm
             if effect.epoch in self.groups and any(group.epoch == effect.epoch for group in status.groups):
-                return  # launched before the agent was started anew
+                return None
             if any(epoch > effect.epoch for epoch in self.groups):
                 raise NotRun(f"epoch {max(self.groups)} was launched already")
             group = Group(self.host, self.id, effect.epoch, self.paths, self._report)
@@ -255,11 +256,11 @@ class HostAttempt:
             self.paths.logs(self.id).mkdir(parents=True, exist_ok=True)
             self.groups[effect.epoch] = group
             has_boards()
-            await self._launch_group(link, group, effect)
+            return await self._launch_group(link, group, effect)
         except (OSError, KeeperGone) as error:
             raise EffectFailed(f"can't launch: {error}") from error
 
-    async def _launch_group(self, link: KeeperLink, group: Group, effect: LaunchWorkers) -> None:
+    async def _launch_group(self, link: KeeperLink, group: Group, effect: LaunchWorkers) -> int:
         request = talk.Launch(
             number=link.number(),
             epoch=effect.epoch,
@@ -275,6 +276,7 @@ class HostAttempt:
         assert isinstance(answer, talk.Launched), answer
         self._remember_processes(answer.group)
         self._record_processes(answer.group)
+        return answer.stayed
 
     def _record_processes(self, running: talk.RunningGroup) -> None:
         write_whole(self.paths.epoch(self.id, running.epoch) / "group.json", encode(running))

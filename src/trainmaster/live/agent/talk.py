@@ -94,6 +94,8 @@ class Status(Value, tag_field="type", tag="status"):
 class Launched(Value, tag_field="type", tag="launched"):
     number: int
     group: RunningGroup
+    stayed: int
+    """How many of its workers were of an earlier epoch, and have lived on."""
 
 
 class Refused(Value, tag_field="type", tag="refused"):

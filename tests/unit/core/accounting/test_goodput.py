@@ -14,7 +14,7 @@ from trainmaster.core.accounting.timeline import members, timeline
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, ClusterId, HostId, JobId, Owner
 from trainmaster.core.base.time import Instant, seconds
-from trainmaster.core.effects import ReleaseAttempt
+from trainmaster.core.effects import LaunchWorkers, ReleaseAttempt, ReserveStore
 from trainmaster.core.fleet.events import Reached
 from trainmaster.core.recovery.attempt import Attempt, AttemptState, Epoch
 from trainmaster.core.recovery.cause import first_cause
@@ -317,6 +317,21 @@ def test_steps_that_were_lost_twice() -> None:
     assert (result.gpus, result.unit) == (4, "rank")
     of_none = sum(loss.seconds for loss in result.losses if loss.cause != "worker-killed")
     assert first.lost_s + second.lost_s + of_none + result.productive_s == pytest.approx(226.0)
+
+
+def test_who_lived_on_in_place() -> None:
+    """1. A rank of four on two hosts is killed. 2. Of the next epoch's ranks one host says that both lived
+    on, the other that one did. 3. Three stayed, one was started."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=2, ranks_per_host=2))
+    play.at(50)
+    play.exit(attempt, 0, "failed", signal=9, step=50)
+    play.settle(ReserveStore)
+    for launch, stayed in zip(play.pending(LaunchWorkers), (2, 1), strict=True):
+        play.answer(launch, stayed=stayed)
+    play.train(attempt, restored=40)
+    (incident,) = play.account("job-1").incidents
+    assert (incident.stayed, incident.started) == (3, 1)
 
 
 def test_a_job_that_was_cancelled_had_no_incident() -> None:
