@@ -29,7 +29,7 @@ KILLS = int(os.environ.get("TRAINMASTER_RANDOM_KILLS", "5"))
 SEED = int(os.environ.get("TRAINMASTER_KILL_SEED", str(draw.SEED)))
 RANKS, SPARES = 4, 2
 EVERY = 10
-STEPS = 60 + 30 * KILLS
+STEPS = 60 + 24 * KILLS
 HEARTBEAT_STEPS = 25
 """What the job can do in the half second between two heartbeats."""
 END_S = 60.0 + STEPS * 0.5

@@ -27,7 +27,7 @@ OPENINGS = 3
 """A moment of a re-forming that passed unseen is brought about again, so many times in all."""
 STEPS_LOOK = 20
 """One look of so many asks for steps as well, which takes longer."""
-BUSY_S, IDLE_S = 0.02, 0.5
+BUSY_S, IDLE_S = 0.02, 5.0
 """What a step takes at least: while something is aimed at, and while hosts come back."""
 HELD_S = 0.1
 """For how long a copy that is aimed at is held before it is whole: one of a small model is over before it is seen."""
