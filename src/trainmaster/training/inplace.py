@@ -60,6 +60,7 @@ def run(
     gc.freeze()  # what stays need not be looked at again each time that an epoch is swept away
     epoch = int(os.environ.get(environment.EPOCH, "1"))
     if keeper is not None and environment.STANDBY in os.environ:
+        print("trainmaster: prepared; waits for a rank", file=sys.stderr, flush=True)
         epoch = keeper.wait(control.Adrift(epoch=0))
     while True:
         told = _enter(train, prepared, (checkpoint_dir, every_steps, keep, agreement), keeper, epoch)

@@ -79,17 +79,20 @@ def _watched(known: frozenset[int]) -> set[int]:
 
 
 def _connections(numbers: set[int], known: frozenset[int]) -> list[socket.socket]:
-    """Duplicates of those that are connected TCP sockets and not known."""
+    """Duplicates of those that are connected TCP sockets and not known, one each (a number that was free when they were
+    listed may be that of a duplicate by now)."""
     found: list[socket.socket] = []
+    seen = set(known)
     for number in sorted(numbers):
         try:
             duplicate = os.dup(number)
         except OSError:  # closed in between
             continue
         status = os.fstat(duplicate)
-        if status.st_ino in known or not stat.S_ISSOCK(status.st_mode):
+        if status.st_ino in seen or not stat.S_ISSOCK(status.st_mode):
             os.close(duplicate)
             continue
+        seen.add(status.st_ino)
         connection = socket.socket(fileno=duplicate)
         if _is_connected(connection):
             found.append(connection)

@@ -43,6 +43,7 @@ agreement_every_steps = 0
 
 [restart]
 max_restarts = 5
+standby = true
 window_s = 1800.5
 same_failure_limit = 2
 """
@@ -72,7 +73,7 @@ def test_reads_every_key(tmp_path: Path) -> None:
         preload=("torch", "torch.distributed"),
         checkpoint=CheckpointPolicy(directory=str(tmp_path / "ckpt"), every_steps=100, keep=3),
         checks=ChecksPolicy(agreement_every_steps=0),
-        restart=RestartBudget(max_restarts=5, window=1_800_500_000, same_failure_limit=2),
+        restart=RestartBudget(max_restarts=5, window=1_800_500_000, same_failure_limit=2, standby=True),
         on_drain="finish",
         yield_deadline=90 * SECOND,
     )

@@ -11,12 +11,13 @@ from trainmaster.core.scheduling.request import RestartBudget
 
 
 def test_a_worker_dies_and_the_job_forms_again_on_the_same_hosts() -> None:
-    """1. A rank is killed. 2. The rest is stopped without grace, all hosts stay. 3. The next epoch runs."""
+    """1. A rank is killed. 2. The rest is stopped without grace, and lives on where it
+    can; all hosts stay. 3. The next epoch runs."""
     play = stage(3)
     attempt = play.running(job_spec(hosts=2, spares=1))
     play.exit(attempt, 1, "failed", signal=9)
     assert attempt.members == ("h1", "h2")
-    assert [effect.grace for effect in play.pending(StopWorkers)] == [0, 0]
+    assert [(effect.grace, effect.keep) for effect in play.pending(StopWorkers)] == [(0, True), (0, True)]
     play.train(attempt)
     assert attempt.state is AttemptState.RUNNING
     assert attempt.epoch.number == 2
@@ -223,7 +224,7 @@ def test_a_cancel_is_gentle() -> None:
     play.cancel("job-1")
     assert attempt.state is AttemptState.CANCELLED
     assert play.job("job-1").state is JobState.CANCELLED
-    assert {effect.grace for effect in play.pending(StopWorkers)} == {STOP_GRACE}
+    assert {(effect.grace, effect.keep) for effect in play.pending(StopWorkers)} == {(STOP_GRACE, False)}
     assert [effect.host for effect in play.pending(ReleaseAttempt)] == ["h3"]
     play.settle(StopWorkers)
     assert not play.host("h1").is_free()
@@ -312,3 +313,11 @@ def test_ranks_stopped_by_a_shutdown_cost_no_budget() -> None:
     cause = attempt.epochs[0].cause
     assert cause is not None
     assert (cause.token, cause.numbers) == (Token.HOST_SHUT_DOWN, {"hosts": 2})
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_members_and_spares_start_their_workers_ahead_if_asked(standby: bool) -> None:
+    play = stage(3)
+    play.submit(job_spec(hosts=2, spares=1, ranks_per_host=4, restart=RestartBudget(standby=standby)))
+    prepared = {host: effect.standby for effect in of_kind(play.sent, PrepareAttempt) for host in effect.hosts}
+    assert prepared == dict.fromkeys(("h1", "h2", "h3"), 4 if standby else 0)
