@@ -23,8 +23,8 @@ def house() -> Iterator[House]:
 
 def test_everything_is_killed_and_brought_up_again(house: House) -> None:
     """1. Nanny, server, agents, keepers and workers are killed while a job trains. 2. `up` on the same state: the job
-    goes on from its newest checkpoint. 3. It ends with the losses of an undisturbed run. 4. The nanny alone is killed
-    while a job trains: `down` still ends everything."""
+    goes on from memory, or from its newest checkpoint. 3. It ends with the losses of an undisturbed run. 4. The nanny
+    alone is killed while a job trains: `down` still ends everything."""
     expected = house.reference(STEPS)
     name = house.submit(job("all", training(STEPS)))
     house.wait_step(name, 22)
@@ -38,7 +38,7 @@ def test_everything_is_killed_and_brought_up_again(house: House) -> None:
     up = house.cli("up", str(house.fleet_file), "--state", str(house.state))
     assert up.returncode == 0, up.stderr
     told = house.finish(name)
-    assert house.first_step(name, told.job.epoch) == newest + 1
+    assert house.first_step(name, told.job.epoch) > newest
     assert house.hexes(name) == expected
     assert (told.account.planned_handovers, told.account.unplanned_recoveries) == (0, 1)
 

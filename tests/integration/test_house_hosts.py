@@ -69,9 +69,9 @@ def end(house: House, name: str, epochs: int, planned: int, unplanned: int, hear
 
 
 def test_host_of_rank_0_dies(house: House) -> None:
-    """1. The host of rank 0 loses its power. 2. The spare takes its place, and training goes on from the newest
-    checkpoint that was published. 3. The host boots, is verified and becomes the new spare. 4. The losses are those of
-    an undisturbed run."""
+    """1. The host of rank 0 loses its power, and its memory. 2. The spare takes its place, and gets the state from the
+    copy that the other host kept: hardly a step is lost. 3. The host boots, is verified and becomes the new spare. 4.
+    The losses are those of an undisturbed run."""
     house.drain(H4)
     name = start(house, "rank0")
     before = house.detail(name).job
@@ -81,7 +81,8 @@ def test_host_of_rank_0_dies(house: House) -> None:
     newest = house.published(name)
     told = resumed(house, name, 1)
     assert newest >= 20
-    assert house.first_step(name, 2) == newest + 1
+    assert house.first_step(name, 2) > newest
+    assert "peer memory on 1" in house.cli("job", "logs", name, "--rank", "0").stdout
     assert set(told.job.hosts) == {spare, before.hosts[1]}
     assert told.account.incidents[0].cause.token is Token.HOST_LOST
     assert victim in told.account.incidents[0].cause.sentence
@@ -90,7 +91,7 @@ def test_host_of_rank_0_dies(house: House) -> None:
     assert states[-3:] == ["out-failed", "verifying", "ready"]
     assert house.host(victim).boot != boot
     told = end(house, name, epochs=2, planned=0, unplanned=1)
-    assert told.account.steps_lost_unplanned <= 10 + 1
+    assert told.account.steps_lost_unplanned <= 4
 
 
 def test_host_of_the_spare_dies(house: House) -> None:

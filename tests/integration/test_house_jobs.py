@@ -96,7 +96,8 @@ def test_worker_dies_during_a_save(house: House) -> None:
     """1. A worker is killed while its checkpoint lies there half written. 2. The job resumes from the newest published
     one; what is half written is not taken for one. 3. After the next publish it is gone, and the losses are right."""
     expected = house.reference(STEPS)
-    name = house.submit(job("torn", training(STEPS)))
+    by_itself = CheckpointPolicy(every_steps=10, snapshot_every_steps=0)
+    name = house.submit(job("torn", training(STEPS), checkpoint=by_itself))
     house.wait_step(name, 12)
     worker, checkpoints = house.worker(name, 0), house.checkpoints(name)
 

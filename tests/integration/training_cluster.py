@@ -73,6 +73,7 @@ class Membership:
         checkpoints: Path | None = None,
         module: str = "trainmaster.training.reference",
         environ: Mapping[str, str] | None = None,
+        memory: Callable[[int], Path] | None = None,
     ) -> None:
         self.root, self.world, self.epoch = root, world, epoch
         self.checkpoints = checkpoints or root / "checkpoints"
@@ -97,6 +98,9 @@ class Membership:
             }
             for rank in range(world):
                 own = {"RANK": rank, "LOCAL_RANK": rank, environment.BOARD: self._make_board(rank), **shared}
+                if memory is not None:  # of the host of this rank
+                    own |= {environment.ARENA: memory(rank) / f"arena-{rank}", environment.HOST: memory(rank).name}
+                    own = {environment.SNAPSHOT_EVERY_STEPS: 1, environment.REPLICATE_EVERY_STEPS: 1, **own}
                 request = {
                     "environ": {name: str(value) for name, value in own.items()},
                     "module": module,

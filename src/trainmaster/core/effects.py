@@ -30,6 +30,8 @@ class PrepareAttempt(GangEffect):
     max_restarts: int
     standby: int = 0
     """Workers to start ahead, which come as far as they can without a rank; 0: none."""
+    snapshot_every_steps: int = 0
+    replicate_every_steps: int = 0
     agreement_every_steps: int | None = None
     domains: tuple[str, ...] = ()
     """For each of `hosts`: what is likely to fail together with it. Its copies in memory should lie elsewhere."""

@@ -20,6 +20,8 @@
     every_steps = 100                        # default 0: when asked for and at the end
     # every = "auto"                         # instead: as often as wastes least, chosen while the job runs
     keep = 2
+    snapshot_every_steps = 1                 # the default: into the memory of the hosts, at every step; 0: never
+    replicate_every_steps = 1                # the default: and from there to another host; 0: never
 
     [restart]
     max_restarts = 3
@@ -163,6 +165,8 @@ def _checkpoint(table: Table, base: Path) -> CheckpointPolicy:
         directory=str(base / directory) if table.has("dir") else "",
         every_steps=table.integer("every_steps", defaults.every_steps, 0, 10**9),
         keep=table.integer("keep", defaults.keep, 1, 10_000),
+        snapshot_every_steps=table.integer("snapshot_every_steps", defaults.snapshot_every_steps, 0, 10**9),
+        replicate_every_steps=table.integer("replicate_every_steps", defaults.replicate_every_steps, 0, 10**9),
     )
     if table.has("every"):
         policy = policy.but(auto=table.choice("every", "", ("auto",)) == "auto", every_steps=0)

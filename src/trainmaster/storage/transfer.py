@@ -124,7 +124,7 @@ def read(source: Source, name: str, wants: Sequence[Want], sums: str | None, thr
     """
     ordered = sorted((want for want in wants if len(want.into)), key=lambda want: want.start)
     assert all(one.end <= other.start for one, other in itertools.pairwise(ordered)), name
-    _fetch(source, name, list(_runs(ordered)), ordered, sums, threads)
+    _fetch(source, name, list(stretches(ordered)), ordered, sums, threads)
 
 
 def scan(source: Source, name: str, sums: str, threads: int = THREADS) -> None:
@@ -159,8 +159,9 @@ def _fetch(
         raise Damage(name, sorted(damaged))
 
 
-def _runs(ordered: Sequence[Want]) -> Iterator[range]:
-    """Blocks that are touched, in rows that follow each other, none longer than a buffer."""
+def stretches(ordered: Sequence[Want]) -> Iterator[range]:
+    """Blocks that are touched, in rows that follow each other, none longer than a buffer: a `read` asks a source for
+    these, one after the other. Wants are in order of their start."""
     touched = ((want.start // BLOCK_BYTES, -(-want.end // BLOCK_BYTES)) for want in ordered)
     merged: list[list[int]] = []
     for start, end in touched:

@@ -94,7 +94,7 @@ class Checkpoints:
 
     def save(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, position: Position) -> Saved:
         """Publishes the state after `position.step`. Raises `SaveFailed` on all ranks if it could not."""
-        state = _state(model, optimizer)
+        state = state_of(model, optimizer)
         staging = self._root / staging_name(position.step, self._mark.epoch)
         needed_bytes = sum(gather(_local_bytes(state)))
         try:
@@ -111,19 +111,26 @@ class Checkpoints:
         return Saved(step=position.step, size_bytes=manifest.size_bytes(), complaint=complaint)
 
     def restore(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, requested: int | None = None
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        requested: int | None = None,
+        newer_than: int = -1,
     ) -> Restored | None:
         """Loads the newest published state that verifies (or exactly the requested one); None if none was published.
 
-        Raises `TrainingError` on all ranks if what is there cannot be used.
+        What is not newer than step `newer_than` is not looked at, since the caller has something better; then None also
+        if none verifies. Raises `TrainingError` on all ranks if what is there cannot be used.
         """
-        published = self._agree_on_listing()
+        published = tuple(step for step in self.published() if step > newer_than)
         state: dict[str, Any] = {}
         manifests: dict[int, Manifest] = {}
         verdicts: dict[int, tuple[Problem, ...]] = {}
         while isinstance(choice := select(published, verdicts, requested), Verify):
-            state = state or _state(model, optimizer)
+            state = state or state_of(model, optimizer)
             verdicts[choice.step] = self._load(choice.step, state, manifests)
+        if isinstance(choice, Refused) and newer_than >= 0:
+            return None
         if isinstance(choice, Refused):
             raise TrainingError(f"{self._root}: {choice.problem.sentence}")
         if isinstance(choice, Fresh):
@@ -220,7 +227,8 @@ class Checkpoints:
         except SaveFailed as second:
             return SaveFailed(f"{failure}; and the staging directory could not be removed: {second}")
 
-    def _agree_on_listing(self) -> tuple[int, ...]:
+    def published(self) -> tuple[int, ...]:
+        """Steps that are published, as all see them. Raises `TrainingError` if not all see the same."""
         try:
             views = together(lambda: (socket.gethostname(), directory.look(self._root)))
         except SaveFailed as failure:
@@ -274,7 +282,7 @@ class Checkpoints:
             return Problem(token="manifest-unreadable", sentence=sentence)
 
 
-def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state}
 

@@ -37,8 +37,10 @@ from trainmaster.training.agreement import maxima
 from trainmaster.training.checkpoint_io import Checkpoints
 from trainmaster.training.distrust import Distrust
 from trainmaster.training.errors import SaveFailed, TrainingError
+from trainmaster.training.keeping import Keeping
 from trainmaster.training.recorder import Recorder, record
 from trainmaster.training.replicas import EVERY_STEPS, Replicas
+from trainmaster.training.restoring import restore
 from trainmaster.training.stacks import answer_for_stacks
 from trainmaster.training.surroundings import Surroundings, read
 
@@ -102,7 +104,10 @@ class Session:
         self._global_batch = 0
         self._numerics = ""
         self._loss = math.nan
+        self._restored_step = 0
         self._saved_step = self._tried_step = -1
+        self._told_every_steps = 0
+        self._failed_stores = 0
         self._seen_request = 0  # the page is fresh, so a request that came while we started is still to be answered
         self._seen_checkpoint = 0
         self._yielded = False
@@ -111,6 +116,7 @@ class Session:
         self._metrics = _metrics_writer(here)
         self._checkpoints = _checkpoints(here)
         self._replicas = _replicas(here, self._tell)
+        self._keeping = Keeping(here, self._tell)
 
     @property
     def rank(self) -> int:
@@ -149,20 +155,22 @@ class Session:
         Raises `TrainingError` on all ranks if checkpoints exist and none can be used.
         """
         self._model, self._optimizer, self._numerics = model, optimizer, numerics
-        restored = self._checkpoints.restore(model, optimizer) if self._checkpoints else None
+        restored = restore(self._here, self._checkpoints, model, optimizer)
         if restored is not None:
-            assert self._checkpoints is not None
-            self._step = self._saved_step = self._tried_step = restored.step
+            self._step = self._restored_step = restored.step
+            self._saved_step = self._tried_step = restored.published_step
             self._samples = restored.position.samples
             self._global_batch = restored.position.global_batch
-            self._tell(restored.sentence)
             batch = global_batch or self._global_batch or 1
             for warning in proceed(restored.position, self.world, batch, numerics).warnings:
                 self._tell(warning.sentence)
-            self._tell(self._checkpoints.clean())
-            for sentence in self._checkpoints.collisions(self._step, self._here.checkpoint_every_steps or 1):
-                self._tell(sentence)
-            self._board.put("published_step", restored.step)
+            if self._checkpoints is not None:
+                self._tell(self._checkpoints.clean())
+                for sentence in self._checkpoints.collisions(self._step, self._here.checkpoint_every_steps or 1):
+                    self._tell(sentence)
+            self._tell(restored.sentence)
+            self._board.put("published_step", restored.published_step)
+            self._board.put("origin", restored.origin)
         self._replicas.watch(model, optimizer, self._step)
         if self._recorder is not None:
             self._recorder.mode.watch(model)
@@ -226,8 +234,12 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         if error is not None:
+            self._keeping.close()
             self._tell(f"{type(error).__name__}: {error}".splitlines()[0])
             return False
+        if self._keeping.storing_step == self._step:
+            self._keeping.see_stored(maxima(*self._keeping.wait_stored()))
+            self._note_stored()
         if not self._yielded and self._step > max(self._saved_step, 0):
             self._save()
             if self._checkpoints is not None and self._saved_step != self._step:
@@ -267,14 +279,25 @@ class Session:
             self._tell(f"the metrics of step {self._step} are lost: {error}")
 
     def _answer_requests(self, total: int) -> None:
-        """Agrees on what the boards ask, and saves if asked or due. A state that is saved is not saved again."""
+        """Agrees on what the boards ask and where snapshots are, and saves if asked or due; a state that is saved is
+        not saved again. Storage is written from a snapshot where it can be, but for the last state of a session."""
         number = self._board.integer("request_number")
         request = Request(self._board.integer("request")) if number > self._seen_request else Request.NONE
         checkpoint = number if request == Request.CHECKPOINT else 0
-        asked, leave, told = maxima(checkpoint, int(request == Request.YIELD), self._board.integer("every_steps"))
+        words = self._keeping.words(hurry=self._is_due())
+        asked, leave, self._told_every_steps, *agreed = maxima(
+            checkpoint, int(request == Request.YIELD), self._board.integer("every_steps"), *words
+        )
         self._seen_request = max(self._seen_request, number)
-        if (leave or self._is_due(told) or asked > self._seen_checkpoint) and self._saved_step != self._step:
+        wanted = (self._is_due() or asked > self._seen_checkpoint) and self._saved_step != self._step
+        last = leave or self._step >= total
+        if (wanted and (last or not self._keeping.stores)) or (leave and self._saved_step != self._step):
             self._save()
+        elif wanted:
+            self._keeping.want_store()
+            self._tried_step = self._step
+        if not last:
+            self._keep(agreed)
         self._seen_checkpoint = max(self._seen_checkpoint, asked)
         if leave and self._step < total:
             self._yielded = self._saved_step == self._step
@@ -283,13 +306,38 @@ class Session:
                     f"asked to yield at step {self._step}, but nothing is saved: training goes on; {self._board.note()}"
                 )
 
-    def _is_due(self, told: int) -> bool:
+    def _is_due(self) -> bool:
         """So many steps after the last try, if the agents told how many (the greatest number that any rank was told, so
         all agree); else at the steps that the environment names."""
-        if told > 0:
-            return self._step - max(self._tried_step, 0) >= told
+        if self._told_every_steps > 0:
+            return self._step - max(self._tried_step, 0) >= self._told_every_steps
         every = self._here.checkpoint_every_steps
         return every is not None and self._step > 0 and self._step % every == 0
+
+    def _keep(self, agreed: list[int]) -> None:
+        """Begins a snapshot, or goes on with what was begun."""
+        assert self._model is not None
+        assert self._optimizer is not None
+        self._keeping.go_on(agreed, self._position(), self._model, self._optimizer, self._restored_step)
+        self._note_stored()
+
+    def _note_stored(self) -> None:
+        """What the vault says of storage, on the board."""
+        keeping, board = self._keeping, self._board
+        if keeping.failed_stores > self._failed_stores:
+            board.put("failed_saves", board.integer("failed_saves") + keeping.failed_stores - self._failed_stores)
+            self._failed_stores = keeping.failed_stores
+            self._tell(f"a save from a snapshot failed: {keeping.note()}")
+        if keeping.stored_step > max(self._saved_step, self._restored_step):
+            self._saved_step = keeping.stored_step
+            board.put("published_step", keeping.stored_step)
+            board.put("last_lag_s", keeping.lag_s)
+            board.publish()
+
+    def _position(self) -> Position:
+        return Position(
+            samples=self._samples, global_batch=self._global_batch, step=self._step, numerics=self._numerics
+        )
 
     def _save(self) -> None:
         if self._checkpoints is None:
@@ -304,11 +352,8 @@ class Session:
         started = time.monotonic()
         self._tried_step = self._step
         _advance(self._board, Phase.SAVING)
-        position = Position(
-            samples=self._samples, global_batch=self._global_batch, step=self._step, numerics=self._numerics
-        )
         try:
-            saved = checkpoints.save(model, optimizer, position)
+            saved = checkpoints.save(model, optimizer, self._position())
         except SaveFailed as failure:
             self._board.put("failed_saves", self._board.integer("failed_saves") + 1)
             self._tell(f"the save of step {self._step} failed: {failure}")
@@ -322,6 +367,7 @@ class Session:
 
     def _leave(self, phase: Phase) -> None:
         """Leaves the job together with the others and ends the process with exit code 0."""
+        self._keeping.close()
         self._model = self._optimizer = None
         gc.collect()
         dist.barrier()

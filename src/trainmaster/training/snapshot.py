@@ -165,9 +165,10 @@ class Snapshotter:
         self._finish(part, items, values, position)
         return time.perf_counter() - started
 
-    def start(self, position: Position, keep: Collection[int] = (), then: Callable[[int], None] | None = None) -> None:
-        """Begins a snapshot. The state must not change before `wait` has returned. Snapshots with the numbers `keep`
-        are not written over. `then` is called in the thread that copies, with its number, when it is whole.
+    def start(self, position: Position, keep: Collection[int] = (), then: Callable[[int], None] | None = None) -> int:
+        """Begins a snapshot and returns its number. The state must not change before `wait` has returned. Snapshots
+        with the numbers `keep` are not written over. `then` is called in the thread that copies, with its number, when
+        it is whole.
 
         Raises `Exchanged`, and `TrainingError` if no part of the arena is free."""
         part, items, values = self._begin(keep)
@@ -183,6 +184,7 @@ class Snapshotter:
 
         self._copying = threading.Thread(target=work, name="trainmaster-snapshot", daemon=True)
         self._copying.start()
+        return part.sequence
 
     def wait(self) -> float:
         """Returns when no copy is under way; the seconds that it waited. Raises what the copy raised, so `Changed`."""

@@ -35,6 +35,11 @@ class Surroundings(Value):
     checkpoint_keep: int | None
     agreement_every_steps: int | None
     """None: nobody says."""
+    arena: Path | None
+    """Of this rank; the directory holds all that this host has of the attempt."""
+    vault: Path | None
+    snapshot_every_steps: int
+    replicate_every_steps: int
 
     def attempt_number(self) -> int:
         """Number of the attempt in its job; 0 outside of Trainmaster."""
@@ -65,6 +70,10 @@ def read(environ: Mapping[str, str], host: str) -> Surroundings:
         checkpoint_every_steps=_optional_number(environ, environment.CHECKPOINT_EVERY_STEPS),
         checkpoint_keep=_optional_number(environ, environment.CHECKPOINT_KEEP),
         agreement_every_steps=_optional_number(environ, environment.AGREEMENT_EVERY_STEPS),
+        arena=_path(environ, environment.ARENA),
+        vault=_path(environ, environment.VAULT),
+        snapshot_every_steps=_number(environ, environment.SNAPSHOT_EVERY_STEPS, 0),
+        replicate_every_steps=_number(environ, environment.REPLICATE_EVERY_STEPS, 0),
     )
     if not 0 <= result.rank < result.world:
         raise TrainingError(

@@ -84,8 +84,9 @@ def test_ranks_of_the_second_host() -> None:
         master_port=5000,
         restart_count=3,
     )
-    seen = worker_environment(PREPARE, launch, 1, "/board", "/error", "/jobs/job-1")
+    seen = worker_environment(PREPARE, launch, 1, "/board", "/error", "/jobs/job-1", "/shm/memory")
     expected = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
     expected |= {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "5000", "TORCHELASTIC_RESTART_COUNT": "3"}
+    expected |= {"TRAINMASTER_ARENA": "/shm/memory/arena-3", "TRAINMASTER_SNAPSHOT_EVERY_STEPS": "0"}
     expected |= {"TRAINMASTER_EPOCH": "4", "TRAINMASTER_CHECKPOINT_DIR": "/jobs/job-1/checkpoints"}
     assert {name: seen[name] for name in expected} == expected

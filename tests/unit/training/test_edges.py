@@ -146,7 +146,7 @@ def test_a_directory_tells_whose_it_is(tmp_path: Path) -> None:
     (tmp_path / "step-3").write_bytes(b"")
     (tmp_path / "step-4").symlink_to(ours)
     assert directory.look(tmp_path) == (
-        Entry(name="step-00000001", complete=True, owner=JobId("job-1"), attempt=3),
+        Entry(name="step-00000001", complete=True, owner=JobId("job-1"), attempt=3, epoch=1),
         Entry(name="step-2", complete=False),
     )
     assert directory.look(tmp_path / "absent") == ()

@@ -43,6 +43,15 @@ class Request(IntEnum):
     YIELD = 2  # save at the next step boundary and leave
 
 
+class Origin(IntEnum):
+    """Where the state of an epoch came from, for this rank."""
+
+    NOWHERE = 0  # it began anew, or is not restored yet
+    OWN_MEMORY = 1  # most of it from snapshots of this host's ranks
+    PEER_MEMORY = 2  # most of it was sent by another host, or is a copy that this one kept
+    STORAGE = 3
+
+
 # name -> (offset, struct format). Fields of the worker first, then fields of the agent.
 _FIELDS: Final[dict[str, tuple[int, str]]] = {
     "magic": (0, "<Q"),
@@ -65,6 +74,7 @@ _FIELDS: Final[dict[str, tuple[int, str]]] = {
     "first_step_at": (136, "<q"),
     "last_save_s": (144, "<d"),  # how long the newest save held the steps up
     "last_lag_s": (2024, "<d"),  # of a save from a snapshot: from that until it was published; 0 = the ranks wrote it
+    "origin": (152, "<q"),
     "every_steps": (2040, "<q"),  # written by the agent: save every so many steps; 0 = as the environment says
     "request": (2048, "<q"),  # written by the agent
     "request_number": (2056, "<q"),  # written by the agent; a new number is a new request
@@ -95,6 +105,7 @@ class Reading(Value):
     first_step_at: Instant
     last_save_s: float
     last_lag_s: float
+    origin: Origin
     every_steps: int
     request: Request
     request_number: int
@@ -153,5 +164,6 @@ class Board:
     def read(self) -> Reading:
         values = {name: self.get(name) for name in _FIELDS if name not in ("magic", "sequence", "note_length")}
         values["phase"] = Phase(int(values["phase"]))
+        values["origin"] = Origin(int(values["origin"]))
         values["request"] = Request(int(values["request"]))
         return Reading(**values, note=self.note())  # type: ignore[arg-type]

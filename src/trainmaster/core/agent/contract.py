@@ -3,6 +3,7 @@
 from typing import Final
 
 from trainmaster.core.agent import environment as names
+from trainmaster.core.agent.vault_talk import ARENA_PREFIX, SOCKET_NAME
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt
 
 PRIVATE_PREFIX: Final = "TRAINMASTER_"
@@ -27,9 +28,16 @@ def _entries(environment: dict[str, str]) -> list[str]:
 
 
 def worker_environment(
-    prepare: PrepareAttempt, launch: LaunchWorkers, local_rank: int, board: str, error_file: str, job_dir: str
+    prepare: PrepareAttempt,
+    launch: LaunchWorkers,
+    local_rank: int,
+    board: str,
+    error_file: str,
+    job_dir: str,
+    memory: str,
 ) -> dict[str, str]:
-    """What a worker gets on top of the base. `launch.master_address` and `.master_port` are the store's."""
+    """What a worker gets on top of the base. `launch.master_address` and `.master_port` are the store's; `memory` is
+    the directory of arenas."""
     assert 0 <= local_rank < launch.ranks, (local_rank, launch.ranks)
     rank, world = launch.first_rank + local_rank, launch.world
     assert rank < world, (rank, world)
@@ -51,7 +59,14 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": error_file,
     }
-    ours = {names.EPOCH: launch.epoch, names.HOST: launch.host, names.BOARD: board, **_of_attempt(prepare, job_dir)}
+    ours = {
+        names.EPOCH: launch.epoch,
+        names.HOST: launch.host,
+        names.BOARD: board,
+        names.ARENA: f"{memory}/{ARENA_PREFIX}{rank}",
+        names.VAULT: f"{memory}/{SOCKET_NAME}",
+        **_of_attempt(prepare, job_dir),
+    }
     return {name: str(value) for name, value in (*torchrun.items(), *ours.items())}
 
 
@@ -77,6 +92,8 @@ def _of_attempt(prepare: PrepareAttempt, job_dir: str) -> dict[str, str | int]:
         names.CHECKPOINT_DIR: prepare.checkpoint_directory or f"{job_dir}/checkpoints",
         names.CHECKPOINT_EVERY_STEPS: prepare.checkpoint_every_steps,
         names.CHECKPOINT_KEEP: prepare.checkpoint_keep,
+        names.SNAPSHOT_EVERY_STEPS: prepare.snapshot_every_steps,
+        names.REPLICATE_EVERY_STEPS: prepare.replicate_every_steps,
     }
     if prepare.agreement_every_steps is not None:
         given[names.AGREEMENT_EVERY_STEPS] = prepare.agreement_every_steps

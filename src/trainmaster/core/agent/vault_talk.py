@@ -59,11 +59,11 @@ class Peers(Value, tag="peers", tag_field="type"):
 
 
 class Announce(Value, tag="announce", tag_field="type"):
-    """The snapshot `sequence` in the arena of this rank is whole, as those of all others of this step are. All ranks
-    say the same of it: `replicate`: copy it to a peer, then set `replicated_sequence`; or `given_up_sequence`, if that
-    can't be in a bounded time, and leave a note: training goes on, and the next one is tried again. `store`: write it
-    to storage, together with the vaults of all others; then set `stored_step`, or count in `failed_stores` and leave a
-    note."""
+    """The snapshot `sequence` in the arena of this rank is whole. All ranks say the same of a step. `replicate`, said
+    as soon as it is whole: copy it to a peer, then set `replicated_sequence`; or `given_up_sequence`, if that can't be
+    in a bounded time, and leave a note: training goes on, and the next one is tried again. `store`, said when those of
+    all ranks are whole: write it to storage, together with the vaults of all others; then set `stored_step`, or count
+    in `failed_stores` and leave a note. The two are said in one or in two of these."""
 
     rank: int
     world: int

@@ -86,6 +86,8 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             domains=tuple([step.state.hosts[name].spec.rack for name in names]),
             agreement_every_steps=spec.checks.agreement_every_steps,
             standby=spec.ranks_per_host if spec.restart.standby else 0,
+            snapshot_every_steps=spec.checkpoint.snapshot_every_steps,
+            replicate_every_steps=spec.checkpoint.replicate_every_steps,
         )
     )
 

@@ -16,6 +16,13 @@ class CheckpointPolicy(Value):
     """0: only when asked for and at the end."""
     auto: bool = False
     """How often is chosen while the job runs, so that least time is wasted; `every_steps` is then 0."""
+    snapshot_every_steps: int = 1
+    """Snapshots in the memory of the hosts, for jobs that use our session; 0: none. A snapshot is copied while the next
+    step computes, so every step is the default: it costs next to nothing and loses the least. It takes three times the
+    memory of the state; where that is not free the job says so and does without."""
+    replicate_every_steps: int = 1
+    """Snapshots that are copied to another host as well; 0: none, and then the loss of a host goes back to storage. The
+    next snapshot waits for the copy, so it takes no more of the network than there is."""
     keep: int = 2
     """Published checkpoints that retention keeps; at least 1."""
 

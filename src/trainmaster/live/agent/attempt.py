@@ -294,10 +294,10 @@ class HostAttempt:
         rank = effect.first_rank + index
         place = (self.id, effect.epoch, rank)
         board, error = str(self.paths.board(*place)), str(self.paths.error_record(*place))
-        job_dir = str(self.paths.job_dir(self.prepared.job))
+        job_dir, memory = str(self.paths.job_dir(self.prepared.job)), str(self.paths.memory(self.id))
         return talk.WorkerPlan(
             rank=rank,
-            environment=contract.worker_environment(self.prepared, effect, index, board, error, job_dir),
+            environment=contract.worker_environment(self.prepared, effect, index, board, error, job_dir, memory),
             board=board,
             exit_record=str(self.paths.exit_record(*place)),
             error_record=error,

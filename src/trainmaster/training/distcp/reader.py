@@ -99,11 +99,7 @@ class CheckpointReader(StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
         index = self.contents.index
-        by_file: dict[str, list[_Item]] = {}
-        for read_item in plan.items:
-            item = _item(read_item, index, planner)
-            by_file.setdefault(item.file, []).append(item)
-        for name, items in sorted(by_file.items()):
+        for name, items in sorted(items_by_file(plan, index, planner).items()):
             self._read_file(name, items, index.sums.get(name), shared=name in (plan.storage_data or ()))
         future: Future[None] = Future()
         future.set_result(None)
@@ -114,12 +110,12 @@ class CheckpointReader(StorageReader):
         place = Place(os.fspath(checkpoint_id))
         return place.path is None or place.path.is_dir()
 
-    def _read_file(self, name: str, items: list["_Item"], sums: str | None, shared: bool) -> None:
+    def _read_file(self, name: str, items: list["Item"], sums: str | None, shared: bool) -> None:
         source = self._store.open(self._group, name)
         try:
             if shared and isinstance(source, FileSource):
                 source.share()
-            for layer in _layers(items):
+            for layer in layers(items):
                 read(source, name, [item.want for item in layer], sums)
                 for item in layer:
                     item.arrived()
@@ -137,7 +133,7 @@ class MemoryReader(CheckpointReader):
         self._contents = Contents(manifest=None, index=index_over(snapshots))
 
 
-class _Item:
+class Item:
     """A stretch of a file, and what to do when it has arrived."""
 
     __slots__ = ("arrived", "file", "want")
@@ -172,7 +168,16 @@ def _place(read_item: ReadItem, index: Index) -> Plain:
     return Plain(file=chunk.file, offset=chunk.offset, length=chunk.length)
 
 
-def _item(read_item: ReadItem, index: Index, planner: LoadPlanner) -> _Item:
+def items_by_file(plan: LoadPlan, index: Index, planner: LoadPlanner) -> dict[str, list[Item]]:
+    """What a load plan wants of each file. Raises `ValueError` if a tensor has not the shape that was planned."""
+    by_file: dict[str, list[Item]] = {}
+    for read_item in plan.items:
+        item = _item(read_item, index, planner)
+        by_file.setdefault(item.file, []).append(item)
+    return by_file
+
+
+def _item(read_item: ReadItem, index: Index, planner: LoadPlanner) -> Item:
     name = read_item.storage_index.fqn
     if read_item.type == LoadItemType.BYTE_IO:
         return _bytes_item(index.values[name], lambda stream: planner.load_bytes(read_item, stream))
@@ -193,11 +198,11 @@ def _item(read_item: ReadItem, index: Index, planner: LoadPlanner) -> _Item:
 
 def _tensor_item(
     dtype: torch.dtype, chunk: Chunk, read_item: ReadItem, target: torch.Tensor, arrived: Callable[[], None]
-) -> _Item:
+) -> Item:
     offsets, lengths = tuple(read_item.storage_offsets), tuple(read_item.lengths)
     stretch = within(chunk, offsets, lengths)
     if stretch is not None and target.dtype == dtype and target.device.type == "cpu" and target.is_contiguous():
-        return _Item(chunk.file, Want(chunk.payload + stretch[0] * dtype.itemsize, _bytes_of(target)), arrived)
+        return Item(chunk.file, Want(chunk.payload + stretch[0] * dtype.itemsize, _bytes_of(target)), arrived)
     if stretch is not None:
         first, shape, taken = stretch[0], lengths, tuple(slice(None) for _ in lengths)
     else:
@@ -210,10 +215,10 @@ def _tensor_item(
         target.copy_(buffer[taken])
         arrived()
 
-    return _Item(chunk.file, Want(chunk.payload + first * dtype.itemsize, _bytes_of(buffer)), copy)
+    return Item(chunk.file, Want(chunk.payload + first * dtype.itemsize, _bytes_of(buffer)), copy)
 
 
-def _foreign_item(chunk: Chunk, read_item: ReadItem, target: torch.Tensor, arrived: Callable[[], None]) -> _Item:
+def _foreign_item(chunk: Chunk, read_item: ReadItem, target: torch.Tensor, arrived: Callable[[], None]) -> Item:
     boxes = tuple(slice(at, at + count) for at, count in zip(read_item.storage_offsets, read_item.lengths, strict=True))
 
     def load(stream: io.BytesIO) -> None:
@@ -223,9 +228,9 @@ def _foreign_item(chunk: Chunk, read_item: ReadItem, target: torch.Tensor, arriv
     return _bytes_item(Plain(file=chunk.file, offset=chunk.offset, length=chunk.length), load)
 
 
-def _bytes_item(place: Plain, load: Callable[[io.BytesIO], None]) -> _Item:
+def _bytes_item(place: Plain, load: Callable[[io.BytesIO], None]) -> Item:
     buffer = bytearray(place.length)
-    return _Item(place.file, Want(place.offset, memoryview(buffer)), lambda: load(io.BytesIO(buffer)))
+    return Item(place.file, Want(place.offset, memoryview(buffer)), lambda: load(io.BytesIO(buffer)))
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
@@ -233,9 +238,9 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
     return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor).view()
 
 
-def _layers(items: Iterable[_Item]) -> Sequence[list[_Item]]:
+def layers(items: Iterable[Item]) -> Sequence[list[Item]]:
     """Items in as few groups as possible, none of which wants a byte twice."""
-    layers: list[list[_Item]] = []
+    layers: list[list[Item]] = []
     for item in sorted(items, key=lambda each: each.want.start):
         for layer in layers:
             if layer[-1].want.end <= item.want.start:
