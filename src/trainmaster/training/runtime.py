@@ -294,6 +294,7 @@ class Session:
         if (wanted and (last or not self._keeping.stores)) or (leave and self._saved_step != self._step):
             self._save()
         elif wanted:
+            self._replicas.check(self._step, saving=True)
             self._keeping.want_store()
             self._tried_step = self._step
         if not last:
