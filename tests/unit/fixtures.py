@@ -172,7 +172,7 @@ class Stage:
         self.register(*names)
         self.settle(VerifyHost)
 
-    def phase(self, attempt: Attempt, phase: Phase, step: int = -1, note: str = "") -> None:
+    def phase(self, attempt: Attempt, phase: Phase, step: int = -1, note: str = "", origin: str = "") -> None:
         self.tell(
             EpochPhase(
                 at=self.now,
@@ -182,6 +182,7 @@ class Stage:
                 phase=phase,
                 step=step,
                 note=note,
+                origin=origin,
             )
         )
 

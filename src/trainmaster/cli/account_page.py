@@ -137,7 +137,10 @@ _INCIDENT_HEAD: Final = ("at", "", "cause", "where", "ranks", "away", "steps los
 
 def _row(item: Incident, unit: str) -> tuple[str, ...]:
     away = away_s(item)
-    phases = ", ".join(f"{phase} {length:.1f}" for phase, length in item.seconds_by_phase.items() if length > 0)
+    source = {"restore": f" from {item.restored_from}"} if item.restored_from else {}
+    phases = ", ".join(
+        f"{phase} {length:.1f}{source.get(phase, '')}" for phase, length in item.seconds_by_phase.items() if length > 0
+    )
     cells = (
         instant_text(item.detected_at, item.detected_at).partition(" (")[0],
         "planned" if item.planned else "unplanned",

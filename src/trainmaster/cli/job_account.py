@@ -59,6 +59,7 @@ def incident_columns(unit: str) -> list[Column]:
         Column("epoch", lambda item: item.epoch, wide=True),
         Column("left", lambda item: fold(item.left), wide=True),
         Column("joined", lambda item: fold(item.joined), wide=True),
+        Column("restored_from", lambda item: item.restored_from, wide=True),
         Column("stayed", lambda item: item.stayed, wide=True),
         Column("started", lambda item: item.started, wide=True),
         Column("away_s", away_s),

@@ -61,6 +61,7 @@ def _incident(
         resumed_at=later[1].first_step_at if later is not None else None,
         steps_lost=0,
         seconds_by_phase=phases,
+        restored_from=later[1].restored_from if later is not None else "",
         stayed=stayed,
         started=ranks_of_all - stayed if stayed is not None else None,
     )

@@ -33,6 +33,8 @@ class Incident(Value):
     """End of the first step afterwards; None: not yet, or never."""
     steps_lost: int
     """Steps that had been done and had to be done again."""
+    restored_from: str = ""
+    """own memory, peer memory, storage; empty: not restored yet, begun anew, or nobody told."""
     stayed: int | None = None
     """Ranks whose processes lived on in place; None: nobody told, or it was not resumed yet."""
     started: int | None = None

@@ -89,6 +89,8 @@ class Epoch(msgspec.Struct, kw_only=True, gc=False):
     """Ranks whose processes have lived on from the epoch before, as the agents told so far; None: none told."""
     restored_at: Instant | None = None
     restored_step: int = -1
+    restored_from: str = ""
+    """See `EpochPhase.origin`."""
     first_step_at: Instant | None = None
     published_step: int = -1
     failed_saves: int = 0

@@ -99,6 +99,8 @@ class EpochPhase(Event):
     phase: Phase
     step: int
     note: str = ""
+    origin: str = ""
+    """Of RESTORED: own memory, peer memory, storage; empty: it began anew, or the agent does not say."""
 
 
 class CheckpointPublished(Event):

@@ -99,7 +99,7 @@ def phase_reached(step: Step, event: EpochPhase) -> None:
     elif event.phase is Phase.GROUPED:
         epoch.grouped_at = event.at
     elif event.phase is Phase.RESTORED:
-        epoch.restored_at, epoch.restored_step = event.at, event.step
+        epoch.restored_at, epoch.restored_step, epoch.restored_from = event.at, event.step, event.origin
     elif event.phase is Phase.TRAINING and epoch.first_step_at is None:
         epoch.first_step_at = event.at
         note_health(step.state.jobs[attempt.job])

@@ -320,8 +320,8 @@ def test_steps_that_were_lost_twice() -> None:
 
 
 def test_who_lived_on_in_place() -> None:
-    """1. A rank of four on two hosts is killed. 2. Of the next epoch's ranks one host says that both lived
-    on, the other that one did. 3. Three stayed, one was started."""
+    """1. A rank of four on two hosts is killed; the state comes from another host's memory. 2. Of the next epoch's ranks
+    one host says that both lived on, the other that one did. 3. Three stayed, one was started."""
     play = stage(2)
     attempt = play.running(job_spec(hosts=2, ranks_per_host=2))
     play.at(50)
@@ -329,9 +329,10 @@ def test_who_lived_on_in_place() -> None:
     play.settle(ReserveStore)
     for launch, stayed in zip(play.pending(LaunchWorkers), (2, 1), strict=True):
         play.answer(launch, stayed=stayed)
-    play.train(attempt, restored=40)
+    play.phase(attempt, Phase.RESTORED, 49, origin="peer memory")
+    play.phase(attempt, Phase.TRAINING, 50)
     (incident,) = play.account("job-1").incidents
-    assert (incident.stayed, incident.started) == (3, 1)
+    assert (incident.stayed, incident.started, incident.restored_from) == (3, 1, "peer memory")
 
 
 def test_a_job_that_was_cancelled_had_no_incident() -> None:
