@@ -1,12 +1,11 @@
 """The life of an attempt: one launch of a job, with a membership that may change.
 
 A *membership* says which host holds which ranks; its number is the *epoch*. When a member is lost, or leaves for
-maintenance, the attempt *re-forms*: it takes a spare, raises the epoch and launches all ranks anew from the newest
-checkpoint, on hosts that it kept and that are warm. Ranks of an older epoch are fenced by the agents.
+maintenance, the attempt *re-forms*: it takes a spare, raises the epoch and launches all ranks from the newest
+state, on hosts that it kept and that are warm. Ranks of an older epoch are fenced by the agents.
 
-Re-forming restarts every worker process, also those on healthy hosts. The alternative, to keep the survivors' processes
-and swap the process group under them, saves a fork of a warm process (some 50 ms) and buys every kind of stale state:
-half-done collectives, streams, caches, a store of the old group. Workers are cheap; hosts, keepers and caches are kept.
+Re-forming ends every rank's part in the epoch, and not every process: what can leave an epoch without ending takes part
+in the next one. Which ones do is the business of the hosts; here an end is an end.
 """
 
 from typing import Final

@@ -45,7 +45,7 @@ from trainmaster.live.agent.preload import preload
 from trainmaster.live.agent.processes import name_of
 from trainmaster.live.agent.sink import OutputSink
 from trainmaster.live.agent.vault.tending import VaultTending
-from trainmaster.live.agent.worker import STANDBY_EPOCH, Worker
+from trainmaster.live.agent.worker import STANDBY_EPOCH, Stopping, Worker
 
 TICK_S: Final = 1.0
 """How often the keeper looks whether it was disowned. Nothing else waits for a tick."""
@@ -54,13 +54,6 @@ ABANDON_GRACE_S: Final = 0.5
 of its own may need a moment more, and a fork anew costs less than to wait for it."""
 SEND_LIMIT: Final = 1 << 20
 """Bytes that may wait for an agent that does not read; beyond, the connection is closed (the records stay)."""
-
-
-class Stopping:
-    """Workers that leave or end. `kill_at` is monotonic seconds; `number` is of the Stop that asked for it."""
-
-    def __init__(self, epoch: int, keep: bool, number: int | None, kill_at: float) -> None:
-        self.epoch, self.keep, self.number, self.kill_at = epoch, keep, number, kill_at
 
 
 class Keeper:

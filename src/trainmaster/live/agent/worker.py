@@ -106,3 +106,10 @@ class Worker:
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
+
+
+class Stopping:
+    """Workers that leave or end. `kill_at` is monotonic seconds; `number` is of the Stop that asked for it."""
+
+    def __init__(self, epoch: int, keep: bool, number: int | None, kill_at: float) -> None:
+        self.epoch, self.keep, self.number, self.kill_at = epoch, keep, number, kill_at
