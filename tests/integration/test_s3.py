@@ -331,6 +331,24 @@ def test_pull_refuses_what_it_cannot_vouch_for(line: CommandLine, tmp_path: Path
     assert line.run("ckpt", "pull", str(path), str(tmp_path / "d")).code == 0
 
 
+def test_a_pull_that_cannot_fit_says_so_before_it_fetches(
+    line: CommandLine, way: s3.Way, tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The volume has less room than the checkpoint takes: 1, with the numbers. 2. No shard was asked for, nothing
+    looks like a checkpoint. 3. With room it comes."""
+    place = sent(checkpoint(tmp_path / "c", 8, {"model.w": ROWS}), prefix)
+    way.requests.clear()
+    real = directory.volume
+    monkeypatch.setattr(directory, "volume", lambda path: real(path).but(free_bytes=1000))
+    ran = line.run("ckpt", "pull", place, str(tmp_path / "d"))
+    assert (ran.code, "1000 bytes free" in ran.err, "make room" in ran.err) == (1, True, True), ran.err
+    assert f"cannot use {tmp_path / 'd'}" in ran.err
+    assert not [path for _, path, _ in way.requests if path.endswith("__0_0.distcp")]
+    assert not (tmp_path / "d" / "step-00000008").exists()
+    monkeypatch.setattr(directory, "volume", real)
+    assert line.run("ckpt", "pull", place, str(tmp_path / "d")).code == 0
+
+
 def test_the_readme_shows_what_works(line: CommandLine, tmp_path: Path, prefix: str) -> None:
     """The commands of its section, in their order, on a checkpoint that lies in a directory and in a bucket."""
     path = checkpoint(tmp_path / "checkpoints", 1200, {"model.w": ROWS, "optimizer.m": [[1.0]]}, world=2)

@@ -137,7 +137,7 @@ class _Copy:
         lacking = before_save(directory.volume(self._hidden), max(0, self._total - held))
         full = [problem for problem in lacking if problem.token == "no-space"]
         if full:
-            raise OSError(errno.ENOSPC, full[0].sentence)
+            raise OSError(errno.ENOSPC, full[0].sentence, str(self._hidden.parent))
         for file in sorted(manifest.files, key=lambda each: each.name):
             self._file(file)
         return self._fetched
