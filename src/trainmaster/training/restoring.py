@@ -86,7 +86,7 @@ def _recalled(recall: Recall, choice: Choice, published_step: int, troubles: lis
     return Found(
         step=position.step,
         position=position,
-        origin=recall.origin,
+        origin=Origin(max(origins)),
         sentence="; ".join(filter(None, (f"resumed from step {position.step} ({source})", *troubles))),
         published_step=published_step,
     )

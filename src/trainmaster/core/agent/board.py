@@ -44,7 +44,7 @@ class Request(IntEnum):
 
 
 class Origin(IntEnum):
-    """Where the state of an epoch came from, for this rank."""
+    """Where the state of an epoch came from: the farthest place that a rank took its state from."""
 
     NOWHERE = 0  # it began anew, or is not restored yet
     OWN_MEMORY = 1  # most of it from snapshots of this host's ranks

@@ -12,7 +12,7 @@ aborted by a library's teardown has finished (measured: 10 of 29 clean runs of t
 from typing import Final
 
 from trainmaster.core.agent import failure
-from trainmaster.core.agent.board import Phase, Reading
+from trainmaster.core.agent.board import Origin, Phase, Reading
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
@@ -91,8 +91,16 @@ class Told:
     def _phase(self, phase: Phase, at: Instant, reading: Reading) -> EpochPhase:
         step = reading.restored_step if phase == Phase.RESTORED else reading.step
         note = reading.note if phase == Phase.RESTORED else ""
+        known = phase == Phase.RESTORED and reading.origin is not Origin.NOWHERE
         return EpochPhase(
-            at=at, host=self.host, attempt=self.attempt, epoch=self.epoch, phase=phase, step=step, note=note
+            at=at,
+            host=self.host,
+            attempt=self.attempt,
+            epoch=self.epoch,
+            phase=phase,
+            step=step,
+            note=note,
+            origin=reading.origin.name.lower().replace("_", " ") if known else "",
         )
 
     def _checkpoints(self, reading: Reading, now: Instant) -> list[AgentReport]:

@@ -69,8 +69,6 @@ class Keeper:
         self.launched: dict[int, talk.RunningGroup] = {}
         self.waiting_launch: tuple[talk.Launch, list[tuple[int, talk.WorkerPlan]]] | None = None
         self.waiting_standby: list[tuple[int, talk.WorkerPlan]] = []
-        self.stayed = 0
-        """Workers that took part in the waiting launch without being started."""
         self.connection: socket.socket | None = None
         self.received = bytearray()
         self.descriptors: list[int] = []
@@ -275,7 +273,6 @@ class Keeper:
         if self._concerned(message.epoch, keep=True):
             self._abandon(message.epoch, None)
         self.waiting_launch = (message, list(enumerate(message.workers)))
-        self.stayed = 0
 
     def _go_on_launching(self) -> ChildTask | None:
         """Fills the places of a waiting launch once nobody is inside an earlier epoch: with who is adrift at the same
@@ -296,7 +293,8 @@ class Keeper:
             worker.kill()
         self.waiting_launch = None
         group = self.launched[message.epoch] = self._group(message.epoch)
-        self._send(talk.Launched(number=message.number, group=group, stayed=self.stayed))
+        stayed = sum(worker.stayed for worker in self.workers if worker.epoch == message.epoch)
+        self._send(talk.Launched(number=message.number, group=group, stayed=stayed))
         return None
 
     def _go_on_standby(self) -> ChildTask | None:
@@ -312,10 +310,7 @@ class Keeper:
         if worker.index != index or not worker.may_join():
             return False
         worker.sink.turn_to(Path(plan.log))
-        stays = worker.epoch != STANDBY_EPOCH
-        joined = worker.join(epoch, plan, store)
-        self.stayed += joined and stays
-        return joined
+        return worker.join(epoch, plan, store)
 
     def _fork(self, index: int, epoch: int, plan: talk.WorkerPlan, store: int | None) -> ChildTask | None:
         reading, writing = os.pipe()

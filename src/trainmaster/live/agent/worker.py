@@ -45,6 +45,8 @@ class Worker:
         self.told = epoch == STANDBY_EPOCH
         self.stopped = False
         self.ended = False
+        self.stayed = False
+        """It has lived on from an earlier epoch into the present one."""
 
     def is_inside(self, epoch: int) -> bool:
         """In this epoch or an earlier one."""
@@ -60,6 +62,7 @@ class Worker:
         word = control.Join(epoch=epoch, environment=plan.environment, has_store=store is not None)
         if not self._send(word, store):
             return False
+        self.stayed = self.epoch != STANDBY_EPOCH
         self.epoch, self.plan = epoch, plan
         self.adrift = self.told = self.stopped = False
         return True

@@ -320,7 +320,7 @@ def test_steps_that_were_lost_twice() -> None:
 
 
 def test_who_lived_on_in_place() -> None:
-    """1. A rank of four on two hosts is killed; the state comes from another host's memory. 2. Of the next epoch's ranks
+    """1. A rank of four on two hosts is killed; its state is in another host's memory. 2. Of the next epoch's ranks
     one host says that both lived on, the other that one did. 3. Three stayed, one was started."""
     play = stage(2)
     attempt = play.running(job_spec(hosts=2, ranks_per_host=2))
