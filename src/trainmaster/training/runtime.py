@@ -107,6 +107,7 @@ class Session:
         self._restored_step = 0
         self._saved_step = self._tried_step = -1
         self._told_every_steps = 0
+        self._stall_s = 0.0  # of the steps, by the newest save that is made from a snapshot
         self._failed_stores = 0
         self._seen_request = 0  # the page is fresh, so a request that came while we started is still to be answered
         self._seen_checkpoint = 0
@@ -284,6 +285,7 @@ class Session:
         number = self._board.integer("request_number")
         request = Request(self._board.integer("request")) if number > self._seen_request else Request.NONE
         checkpoint = number if request == Request.CHECKPOINT else 0
+        started = time.monotonic()
         words = self._keeping.words(hurry=self._is_due())
         asked, leave, self._told_every_steps, *agreed = maxima(
             checkpoint, int(request == Request.YIELD), self._board.integer("every_steps"), *words
@@ -299,6 +301,7 @@ class Session:
             self._tried_step = self._step
         if not last:
             self._keep(agreed)
+            self._stall_s = time.monotonic() - started if self._tried_step == self._step else self._stall_s
         self._seen_checkpoint = max(self._seen_checkpoint, asked)
         if leave and self._step < total:
             self._yielded = self._saved_step == self._step
@@ -332,6 +335,7 @@ class Session:
         if keeping.stored_step > max(self._saved_step, self._restored_step):
             self._saved_step = keeping.stored_step
             board.put("published_step", keeping.stored_step)
+            board.put("last_save_s", self._stall_s)
             board.put("last_lag_s", keeping.lag_s)
             board.publish()
 
@@ -361,6 +365,7 @@ class Session:
         else:
             self._saved_step = saved.step
             self._board.put("last_save_s", time.monotonic() - started)
+            self._board.put("last_lag_s", 0.0)
             self._board.put("published_step", saved.step)
             self._tell(saved.complaint)
         self._board.put("save_s", float(self._board.get("save_s")) + time.monotonic() - started)

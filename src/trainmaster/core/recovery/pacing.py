@@ -115,9 +115,11 @@ def chosen(spec: JobSpec, pacing: Pacing, exposure: Exposure) -> Choice | Choice
     if step_s is None or stall_s is None:
         return None
     rate = estimate(exposure.history())
+    copied = spec.hosts > 1 and spec.checkpoint.replicate_every_steps > 0
+    share = beyond_share(exposure) if copied else 1.0
     tier = Tier(
         name="storage",
-        failures_per_s=failures_per_s(spec.hosts, pacing, rate, exposure),
+        failures_per_s=failures_per_s(spec.hosts, pacing, rate, share),
         stall_s=stall_s,
         restart_s=pacing.restart_s() or RESTART_S,
         lag_s=pacing.lag_s(),
@@ -126,17 +128,17 @@ def chosen(spec: JobSpec, pacing: Pacing, exposure: Exposure) -> Choice | Choice
         found = choose([tier], step_s, rate, spec.hosts, pacing.choice)
     except ChoiceProblem as problem:
         return problem
-    if pacing.lags_s and found is not pacing.choice:
-        share = f"{beyond_share(exposure):.1%} of the losses of hosts"
-        found = found.but(sentence=f"{found.sentence}; only {share} count, those that snapshots do not survive")
+    if pacing.lags_s and share < 1 and found is not pacing.choice:
+        which = f"{share:.1%} of the losses of hosts"
+        found = found.but(sentence=f"{found.sentence}; only {which} count, those that snapshots do not survive")
     return found
 
 
-def failures_per_s(hosts: int, pacing: Pacing, rate: Rate, exposure: Exposure) -> float:
+def failures_per_s(hosts: int, pacing: Pacing, rate: Rate, share: float) -> float:
     """Of the failures after which the job goes back to storage: all, its hosts by the rate of the fleet and its ranks
-    by its own history; with snapshots those that memory does not survive."""
+    by its own history; with snapshots the `share` of losses of hosts that memory does not survive."""
     if pacing.lags_s:
-        return rate.per_s(hosts) * beyond_share(exposure)
+        return rate.per_s(hosts) * share
     own = max(pacing.failures - 1, 0) / in_seconds(pacing.trained) if pacing.trained else 0.0
     return rate.per_s(hosts) + own
 

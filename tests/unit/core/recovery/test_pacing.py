@@ -161,9 +161,9 @@ def test_ranks_that_die_often_count_for_the_job_alone() -> None:
     """1. None of its own, or one: the rate of its hosts. 2. Thirty in a day: it fails more often, and saves more."""
     rate = estimate(Exposure().history())
     for failures in (0, 1):
-        assert failures_per_s(4, Pacing(failures=failures, trained=60_000_000), rate, Exposure()) == rate.per_s(4)
+        assert failures_per_s(4, Pacing(failures=failures, trained=60_000_000), rate, 1.0) == rate.per_s(4)
     many = measured(failures=300, trained=int(86_400e6) * 10)
-    assert failures_per_s(4, many, rate, Exposure()) == pytest.approx(299 / 864_000 + rate.per_s(4))
+    assert failures_per_s(4, many, rate, 1.0) == pytest.approx(299 / 864_000 + rate.per_s(4))
     spec = AUTO.but(hosts=4)
     calm, troubled = chosen(spec, measured(), Exposure()), chosen(spec, many, Exposure())
     assert not isinstance(calm, ChoiceProblem | None)
@@ -182,8 +182,8 @@ def test_where_no_interval_makes_sense_it_says_so() -> None:
 
 def test_with_snapshots_storage_is_for_what_memory_does_not_survive() -> None:
     """1. Ranks write: every loss of a host goes back to that save. 2. From a snapshot: one in twenty does, so saves are
-    rarer by about the root of that. 3. None begins before the one before it is published. 4. The share follows the
-    fleet: where half of the losses took several hosts, it is nearly so."""
+    rarer by about the root of that; without copies at a peer all do. 3. None begins before the one before it is
+    published. 4. The share follows the fleet: where half of the losses took several hosts, it is nearly so."""
     spec = AUTO.but(hosts=256)
     alone = chosen(spec, measured(), Exposure())
     backed = chosen(spec, measured(lags_s=(40.0,)), Exposure())
@@ -194,6 +194,11 @@ def test_with_snapshots_storage_is_for_what_memory_does_not_survive() -> None:
     assert 4 * alone.every_steps < backed.every_steps < 4.6 * alone.every_steps
     assert late.every_steps == 9_000
     assert "only 5.0% of the losses of hosts count" in backed.sentence
+    uncopied = chosen(
+        spec.but(checkpoint=CheckpointPolicy(auto=True, replicate_every_steps=0)), measured(lags_s=(40.0,)), Exposure()
+    )
+    assert isinstance(uncopied, Choice)
+    assert uncopied.every_steps == alone.every_steps
     assert beyond_share(Exposure()) == BEYOND_SHARE
     assert beyond_share(Exposure(failures=200, beyond_memory=100)) == pytest.approx(0.46, abs=0.01)
 
