@@ -15,6 +15,7 @@ from typing import Any
 
 from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import SIZE, Board, Phase
+from trainmaster.core.agent.vault_talk import SOCKET_NAME
 
 TINY = ("--dim=32", "--layers=2", "--heads=4", "--key-heads=2", "--hidden=64", "--seq-len=16", "--global-batch=8")
 DEADLINE_S = 120.0
@@ -101,6 +102,8 @@ class Membership:
                 if memory is not None:  # of the host of this rank
                     own |= {environment.ARENA: memory(rank) / f"arena-{rank}", environment.HOST: memory(rank).name}
                     own = {environment.SNAPSHOT_EVERY_STEPS: 1, environment.REPLICATE_EVERY_STEPS: 1, **own}
+                    if (memory(rank) / SOCKET_NAME).exists():
+                        own[environment.VAULT] = memory(rank) / SOCKET_NAME
                 request = {
                     "environ": {name: str(value) for name, value in own.items()},
                     "module": module,

@@ -44,7 +44,7 @@ from trainmaster.live.agent.files import now, write_whole
 from trainmaster.live.agent.preload import preload
 from trainmaster.live.agent.processes import name_of
 from trainmaster.live.agent.sink import OutputSink
-from trainmaster.live.agent.vault.tending import VaultTending
+from trainmaster.live.agent.vault.tending import VaultTending, begun
 from trainmaster.live.agent.worker import STANDBY_EPOCH, Stopping, Worker
 
 TICK_S: Final = 1.0
@@ -463,24 +463,12 @@ class Keeper:
             self.waiting_standby.append((worker.index, worker.plan))  # one that ended by itself would do so again
 
 
-def _vault(spec: talk.KeeperSpec, listener: socket.socket) -> VaultTending | None:
-    """A vault, before any worker and before what they need is imported, which it does not need. A job trains without
-    one as well, so what keeps it from being is told and no more."""
-    try:
-        vault = VaultTending(Path(spec.memory), spec.host, spec.domain, spec.address)
-        vault.start_if_due(listener.close)
-    except OSError as error:
-        print(f"there will be no vault, so no snapshot leaves this host: {error}", flush=True)
-        return None
-    return vault
-
-
 def main(path: str) -> int:
     spec = decode(Path(path).read_bytes(), talk.KeeperSpec)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(spec.socket)
     listener.listen(8)
-    vault = _vault(spec, listener)
+    vault = begun(Path(spec.memory), spec.host, spec.domain, spec.address, listener.close)
     preload_failure = preload(spec)
     gc.collect()
     gc.disable()

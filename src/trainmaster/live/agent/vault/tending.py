@@ -92,3 +92,15 @@ class VaultTending:
         self._listener.close()
         if self.pidfd is not None:
             os.close(self.pidfd)
+
+
+def begun(directory: Path, host: str, domain: str, address: str, let_go: Callable[[], None]) -> VaultTending | None:
+    """A vault, before any worker and before what they need is imported, which it does not need. A job trains without
+    one as well, so what keeps it from being is told and no more."""
+    try:
+        vault = VaultTending(directory, host, domain, address)
+        vault.start_if_due(let_go)
+    except OSError as error:
+        print(f"there will be no vault, so no snapshot leaves this host: {error}", flush=True)
+        return None
+    return vault
