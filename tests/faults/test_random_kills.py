@@ -29,9 +29,11 @@ KILLS = int(os.environ.get("TRAINMASTER_RANDOM_KILLS", "5"))
 SEED = int(os.environ.get("TRAINMASTER_KILL_SEED", str(draw.SEED)))
 RANKS, SPARES = 4, 2
 EVERY = 10
+"""Steps between two saves to storage. What is lost at most is twice that: one may still have been on its way."""
 STEPS = 60 + 24 * KILLS
-HEARTBEAT_STEPS = 25
-"""What the job can do in the half second between two heartbeats."""
+HEARTBEAT_S, HEARTBEAT_STEPS = 1.0, 50
+"""A machine that has much else to do keeps an agent waiting, and three heartbeats are all that a host may miss. What
+the job can do between two of them."""
 END_S = 60.0 + STEPS * 0.5
 KEPT = Path(__file__).resolve().parents[2] / "build" / "kills" / f"seed-{SEED}"
 
@@ -54,12 +56,12 @@ def say(capfd: pytest.CaptureFixture[str]) -> Callable[[str], None]:
 @pytest.mark.timeout(3600)
 def test_a_run_outlives_random_kills(say: Callable[[str], None]) -> None:
     """1. A job of four hosts with two spares trains. 2. Workers, keepers, agents, hosts, spares and the server are
-    killed, one or two at once, at random moments and at aimed ones; each time a step is finished within a minute. 3.
+    killed, one or two at once, at random moments and at aimed ones; each time a step is finished in time. 3.
     The job ends in its one attempt: losses equal to the bit to an undisturbed run, every step accounted for, no
     process and no memory left, no traceback in any log but those of ranks that lost a peer."""
     shots = draw.draw(SEED, KILLS, RANKS, SPARES)
     try:
-        with running(hosts=RANKS + SPARES) as house:
+        with running(hosts=RANKS + SPARES, heartbeat_s=HEARTBEAT_S) as house:
             say(f"{KILLS} kills in {house.state}")
             _run(house, shots, say)
         _nothing_is_left(house.state)
@@ -115,7 +117,7 @@ def _judge(
     steps.look()
     run = ledger.Run(
         total=STEPS,
-        every=EVERY,
+        every=2 * EVERY,
         unheard=HEARTBEAT_STEPS,
         lines={epoch: tuple(lines) for epoch, lines in steps.lines.items()},
         expected=expected,

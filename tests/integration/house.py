@@ -67,7 +67,7 @@ list = "h[1-{hosts}]"
 platform = "laptop"
 
 [agents]
-heartbeat_s = 0.5
+heartbeat_s = {heartbeat_s}
 reboot_s = {reboot_s}
 """
 Prepare = Callable[[Path, tuple[HostId, ...]], str]
@@ -356,13 +356,15 @@ def away_s(detail: JobDetail) -> list[float]:
 
 
 @contextmanager
-def running(hosts: int = 4, reboot_s: float = 0.5, prepare: Prepare | None = None) -> Iterator[House]:
+def running(
+    hosts: int = 4, reboot_s: float = 0.5, prepare: Prepare | None = None, heartbeat_s: float = 0.5
+) -> Iterator[House]:
     """A fleet that is up. Afterwards nothing of it is left."""
     state = Path(tempfile.mkdtemp(prefix="trainmaster-house-"))
     fleet_file = state / "fleet.toml"
     names = tuple(HostId(f"h{number}") for number in range(1, hosts + 1))
     top = prepare(state, names) if prepare is not None else ""
-    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s, top=top))
+    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s, top=top, heartbeat_s=heartbeat_s))
     house = House(state, fleet_file)
     try:
         plan = local.up(state, fleet_file, lambda _: None)

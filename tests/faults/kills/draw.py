@@ -51,8 +51,6 @@ class Moment(Enum):
 
 OPENED: Final = frozenset({Moment.STOPPED, Moment.JOINING, Moment.ADRIFT, Moment.FIRST_STEP})
 """Moments of a re-forming."""
-MOMENTS: Final = tuple(moment for moment in Moment if moment not in (Moment.COPY, Moment.REPLICATION))
-"""Those that a job of the kind that is shot at has."""
 SEED: Final = 124
 """Of runs that name none. Its first five shots meet hosts, the server, two at once, and ranks that meet."""
 ANY_SHARE: Final = 3
@@ -111,7 +109,7 @@ def draw(
     ranks: int,
     spares: int,
     kinds: Sequence[Kind] = tuple(Kind),
-    moments: Sequence[Moment] = MOMENTS,
+    moments: Sequence[Moment] = tuple(Moment),
 ) -> tuple[Shot, ...]:
     """The shots of a run. `kinds` and `moments`: those that are possible in it."""
     assert count > 0

@@ -19,9 +19,9 @@ from trainmaster.live.adapters import local
 from trainmaster.live.agent.processes import send
 from trainmaster.ports.errors import UserError
 
-RECOVER_S = 60.0
+RECOVER_S, REST_S = 90.0, 240.0
 """From a kill to the next finished step, on a machine that has much else to do. A host that nobody can replace has to
-boot, to be verified and to import the framework first."""
+boot, to be verified and to import the framework first. And until all is whole again, which is several such imports."""
 AIM_S = 30.0
 OPENINGS = 3
 """A moment of a re-forming that passed unseen is brought about again, so many times in all."""
@@ -57,7 +57,7 @@ class Range:
     def fire(self, shot: Shot, of: int) -> Hit:
         """Raises `AssertionError` if the job does not recover."""
         for victim in shot.victims:
-            until(f"{victim.words()} exists", lambda victim=victim: self._exists(victim), RECOVER_S, 0.02)
+            until(f"{victim.words()} exists", lambda victim=victim: self._exists(victim), REST_S, 0.02)
         self.set_pace(BUSY_S, HELD_S if shot.moment is Moment.COPY else 0.0)
         before = self.steps.newest()
         until(f"{shot.after_steps} more steps", lambda: self.steps.newest() >= before + shot.after_steps, RECOVER_S)
@@ -86,9 +86,9 @@ class Range:
 
     def rest(self) -> None:
         """Waits until everything is whole again: every host, every spare, the job."""
-        deadline = time.monotonic() + RECOVER_S
+        deadline = time.monotonic() + REST_S
         while lacking := self._lacking():
-            assert time.monotonic() < deadline, f"not whole within {RECOVER_S:g} s: {lacking}"
+            assert time.monotonic() < deadline, f"not whole within {REST_S:g} s: {lacking}"
             time.sleep(0.1)
 
     def _lacking(self) -> str:
