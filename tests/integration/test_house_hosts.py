@@ -85,6 +85,7 @@ def test_host_of_rank_0_dies(house: House) -> None:
     assert set(told.job.hosts) == {spare, before.hosts[1]}
     assert told.account.incidents[0].cause.token is Token.HOST_LOST
     assert victim in told.account.incidents[0].cause.sentence
+    assert told.account.incidents[0].restored_from == "peer memory"
     house.until(name, f"{victim} is the new spare", lambda detail: detail.job.spares == (victim,))
     states = [chapter.end for chapter in house.get(f"/v1/hosts/{victim}/history", History).items]
     assert states[-3:] == ["out-failed", "verifying", "ready"]
