@@ -6,12 +6,19 @@ passes before the optimizer waits: the time that `start` and `wait` take (bench 
 meanwhile). Peers in the same rounds: `dcp.async_save` with a kept stager (until it has staged), `dcp.save` and
 `torch.save` (until they return).
 
+Then the same without peers in processes of their own (`bench/snapshot_rank.py`): 4 GiB on one rank, and 512 MiB on each
+of four ranks at once, where the median of the slowest rank counts. What the machine has no memory for is left out, and
+said.
+
 `value` is ours over the limit, `peer` the same of `dcp.async_save`, `ratio` how many times shorter than its stall ours
 is.
 """
 
 import ctypes
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -28,6 +35,7 @@ from bench.figure import Figure, timed
 from bench.state import emptied, in_turns, load_of_machine, state
 from trainmaster.core.checkpoint.position import Position
 from trainmaster.storage import arena
+from trainmaster.storage.room import refuse_full
 from trainmaster.training.snapshot import Snapshotter
 
 GOAL, GOAL_OVERLAPPED = 1.15, 0.2
@@ -40,6 +48,38 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TRAINMASTER_BENCH_DIR")) as folder:
         yield from _figures(Path(folder))
     dist.destroy_process_group()
+    for ranks, mib in ((1, 4096), (4, 512)):
+        yield from _apart(ranks, mib)
+
+
+def _apart(ranks: int, mib: int) -> Iterator[Figure]:
+    """Ranks in processes of their own."""
+    try:
+        refuse_full(ranks * (3 * mib + min(mib, 1024)) << 20)
+    except OSError as error:
+        print(f"{mib} MiB on each of {ranks} ranks: not measured, {error.strerror}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.snapshot_rank", f"{folder}/store"]
+        started = [
+            subprocess.Popen([*command, str(rank), str(ranks), str(mib)], stdout=subprocess.PIPE, text=True)
+            for rank in range(ranks)
+        ]
+        told = [process.communicate()[0] for process in started]
+    medians = [json.loads(text.splitlines()[-1]) for text in told]
+    for side, ending, goal in (("ours", "", GOAL), ("overlapped", "_overlapped", GOAL_OVERLAPPED)):
+        value = max(each[side] / each["limit"] for each in medians)
+        yield Figure(
+            bench="snapshot",
+            figure=f"snapshot.stall_ratio{ending}_{ranks}x{mib}",
+            value=round(value, 3),
+            unit="ratio",
+            better="lower",
+            goal=f"at most {goal:g} of a plain copy",
+            holds=value <= goal,
+            note=f"{mib} MiB on each of {ranks} ranks; plain copy {1000 * medians[0]['limit']:.0f} ms; load of the "
+            f"machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
+        )
 
 
 def _figures(folder: Path) -> Iterator[Figure]:

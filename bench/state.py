@@ -15,9 +15,9 @@ STATE_BYTES = STATE_MIB << 20
 _TENSOR_BYTES = 8 << 20
 
 
-def state() -> dict[str, torch.Tensor]:
+def state(mib: int = STATE_MIB) -> dict[str, torch.Tensor]:
     torch.set_num_threads(1)
-    return {f"layer.{place}": torch.randn(_TENSOR_BYTES // 4) for place in range(STATE_BYTES // _TENSOR_BYTES)}
+    return {f"layer.{place}": torch.randn(_TENSOR_BYTES // 4) for place in range((mib << 20) // _TENSOR_BYTES)}
 
 
 def in_turns(sides: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
