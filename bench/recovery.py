@@ -46,7 +46,7 @@ BLOCK = 5
 """Kills of one side before the next side has its turn: sides that ran at once would slow each other down."""
 RANKS = 4
 PATIENCE_S = 30.0
-START_S = 120.0
+START_S = 300.0
 SETTLED_STEPS = 12
 """Steps between two kills, so that each meets a running job with a checkpoint."""
 EVERY_STEPS = int(os.environ.get("TRAINMASTER_BENCH_EVERY", "10"))
