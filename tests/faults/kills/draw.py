@@ -32,6 +32,7 @@ class Kind(Enum):
 
 ENDS_EPOCH: Final = frozenset({Kind.WORKER, Kind.KEEPER, Kind.HOST})
 """After the death of one of these a step is finished only in a later membership."""
+ENDS_VAULT: Final = frozenset({Kind.VAULT, Kind.KEEPER, Kind.HOST})
 ON_SPARES: Final = frozenset({Kind.SPARE, Kind.STANDBY})
 ALONE: Final = frozenset({Kind.SERVER})
 """There is one of it, so it can't die twice at once."""

@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL, SIGSTOP
 
 from tests.faults.kills.aim import Eye, Seat, Steps, until
-from tests.faults.kills.draw import ENDS_EPOCH, Kind, Moment, Shot, Victim
+from tests.faults.kills.draw import ENDS_EPOCH, ENDS_VAULT, Kind, Moment, Shot, Victim
 from tests.integration.house import House
 from trainmaster.core.base.value import Value
 from trainmaster.live.adapters import local
-from trainmaster.live.agent.processes import send
+from trainmaster.live.agent.processes import ProcessName, send
 from trainmaster.ports.errors import UserError
 
 RECOVER_S, REST_S = 90.0, 240.0
@@ -62,10 +62,13 @@ class Range:
         before = self.steps.newest()
         until(f"{shot.after_steps} more steps", lambda: self.steps.newest() >= before + shot.after_steps, RECOVER_S)
         triggers = [self._trigger(victim) for victim in shot.victims] if shot.opener is None else None
+        held = self._hold_a_vault(shot) if shot.moment is Moment.REPLICATION else None
         broken = self._aim(shot)
         triggers = triggers or [self._trigger(victim) for victim in shot.victims]
         aimed = shot.moment is Moment.ANY or self.eye.is_at(shot.moment, broken)
         killed_s, epoch = _pull(triggers, self.eye)
+        if held is not None:
+            send(held, SIGCONT)
         step = self.steps.newest()
         least = epoch + 1 if any(victim.kind in ENDS_EPOCH for victim in shot.victims) else epoch
         until(f"a step after {shot.words()}", lambda: self.steps.after(killed_s, least), RECOVER_S, 0.005)
@@ -107,6 +110,15 @@ class Range:
         whole.rename(self.pace)
 
     # --- aiming
+
+    def _hold_a_vault(self, shot: Shot) -> ProcessName | None:
+        """Stops a vault in its tracks, so that a replication to it is still under way when the shot falls."""
+        hit = {victim.place for victim in shot.victims if victim.kind in ENDS_VAULT}
+        seats = [seat for seat in self.eye.seats(self.eye.epoch()) if seat.rank not in hit]
+        vault = self.eye.vault(seats[0].host)
+        if vault is not None:
+            send(vault, SIGSTOP)
+        return vault
 
     def _aim(self, shot: Shot) -> int:
         """Waits for the moment of a shot; for one of a re-forming, the epoch that was broken."""
