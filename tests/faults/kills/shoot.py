@@ -29,7 +29,7 @@ STEPS_LOOK = 20
 """One look of so many asks for steps as well, which takes longer."""
 BUSY_S, IDLE_S = 0.02, 5.0
 """What a step takes at least: while something is aimed at, and while hosts come back."""
-HELD_S = 0.1
+HELD_S = 0.3
 """For how long a copy that is aimed at is held before it is whole: one of a small model is over before it is seen."""
 
 
