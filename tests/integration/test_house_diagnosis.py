@@ -88,10 +88,25 @@ class Trouble:
         """The alarm comes by itself, within twice the bound; then what a look says."""
         wait(f"an alarm of {kind}", lambda: self.alarm().startswith(kind.value))
         took_s = time.monotonic() - since
-        found = self.look()
+        found = wait(f"a look says {kind}", lambda: self.seen(kind))  # an agent of a busy machine may be late once
         assert took_s < 2 * found.bound_s, (took_s, found.bound)
-        assert found.diagnosis.kind is kind, found
         return found
+
+    def seen(self, kind: Kind) -> LiveDiagnosis | None:
+        found = self.look()
+        return found if found.diagnosis.kind is kind else None
+
+    def told(self) -> dict[str, object]:
+        """What the command line says in JSON."""
+        return as_json(self.house.cli("job", "diagnose", self.name, "-o", "json").stdout)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A trouble ends with its test, also if that fails."""
+    yield
+    if "trouble" in request.fixturenames:
+        request.getfixturevalue("trouble").forget()
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +196,8 @@ def test_a_rank_that_stands_in_its_own_code(trouble: Trouble, rank: int) -> None
     stacks = trouble.house.get(f"/v1/jobs/{trouble.name}/stacks", JobStacks)
     assert stacks.groups[0].ranks == (rank,)
     assert any("troubled.py" in frame for frame in stacks.groups[0].frames)
-    told = as_json(trouble.house.cli("job", "diagnose", trouble.name, "-o", "json").stdout)
-    assert (told["kind"], told["missing_ranks"]) == ("user-code-stall", [rank])
+    wanted = ("user-code-stall", [rank])
+    wait("the command says so", lambda: ((told := trouble.told())["kind"], told["missing_ranks"]) == wanted)
     assert f"rank {rank} on h{1 + rank // 2}" in trouble.house.cli("job", "stacks", trouble.name).stdout
     trouble.forget()
     wait("the alarm is taken back", lambda: not trouble.alarm())
