@@ -18,7 +18,7 @@ import trainmaster.training as tm
 from trainmaster.training.checkpoint_io import Checkpoints
 from trainmaster.training.loader import Loader, Wanted
 
-PACE_S = 0.05
+PACE_S = 0.1
 directory = Path(sys.argv[1])
 whole_save = Checkpoints.save
 
