@@ -198,7 +198,8 @@ def test_a_rank_that_stands_in_its_own_code(trouble: Trouble, rank: int) -> None
     assert any("troubled.py" in frame for frame in stacks.groups[0].frames)
     wanted = ("user-code-stall", [rank])
     wait("the command says so", lambda: ((told := trouble.told())["kind"], told["missing_ranks"]) == wanted)
-    assert f"rank {rank} on h{1 + rank // 2}" in trouble.house.cli("job", "stacks", trouble.name).stdout
+    host = trouble.house.detail(trouble.name).job.hosts[rank // 2]
+    assert f"rank {rank} on {host}" in trouble.house.cli("job", "stacks", trouble.name).stdout
     trouble.forget()
     wait("the alarm is taken back", lambda: not trouble.alarm())
 
