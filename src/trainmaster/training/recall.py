@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
@@ -39,7 +39,7 @@ from trainmaster.storage.memory_store import MemorySource, file_of
 from trainmaster.storage.transfer import THREADS, Damage, read, stretches
 from trainmaster.training.agreement import gather
 from trainmaster.training.distcp.planner import CarefulPlanner
-from trainmaster.training.distcp.reader import CheckpointReader, Item, items_by_file, layers
+from trainmaster.training.distcp.reader import CheckpointReader, Item, items_by_file, layers, place_of
 from trainmaster.training.distrust import Distrust
 
 Held = dict[Copy, Snapshot]
@@ -148,6 +148,7 @@ class RecallReader(CheckpointReader):
             for name, items in items_by_file(plan, self.contents.index, planner).items():
                 wants[shard_of(name)] = items
             mine = self._asked(wants)
+            self.origin = self._origin(plan)
         except Exception as error:  # noqa: BLE001  (raised when all ranks know that one of them wants nothing)
             failure = error
         asked = gather(mine)
@@ -163,14 +164,8 @@ class RecallReader(CheckpointReader):
     def _asked(self, wants: dict[int, list[Item]]) -> "_Asked":
         """Which stretches of which shards have to be sent to this rank."""
         asked: _Asked = {}
-        own_bytes = other_bytes = 0
         for shard, items in wants.items():
             copy = self._source(shard, self._rank)
-            size_bytes = sum(len(item.want.into) for item in items)
-            if copy.place != self._place_of[self._rank] or copy.replica:
-                other_bytes += size_bytes
-            else:
-                own_bytes += size_bytes
             if copy.place == self._place_of[self._rank]:
                 _ = self._held[copy]  # that it is not there is said before anybody waits
             else:
@@ -179,8 +174,20 @@ class RecallReader(CheckpointReader):
                     for layer in layers(items)
                     for blocks in stretches([item.want for item in layer if len(item.want.into)])
                 ]
-        self.origin = Origin.OWN_MEMORY if own_bytes >= other_bytes else Origin.PEER_MEMORY
         return asked
+
+    def _origin(self, plan: LoadPlan) -> Origin:
+        """Where most of the tensors comes from; values that are no tensors may lie with any rank."""
+        own = other = 0
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                continue
+            copy = self._source(shard_of(place_of(item, self.contents.index).file), self._rank)
+            if copy.place == self._place_of[self._rank] and not copy.replica:
+                own += item.lengths.numel()
+            else:
+                other += item.lengths.numel()
+        return Origin.OWN_MEMORY if own >= other else Origin.PEER_MEMORY
 
     def _source(self, shard: int, rank: int) -> Copy:
         return self._choice.source(shard, self._place_of[rank], rank)

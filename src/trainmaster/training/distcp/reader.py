@@ -144,7 +144,7 @@ class Item:
 
 def _with_shared_files(plans: list[LoadPlan], index: Index) -> list[LoadPlan]:
     """The plans, each with the files of which many others on its host read for the most part the same: replicas."""
-    wanted = [{_place(item, index): None for item in plan.items} for plan in plans]
+    wanted = [{place_of(item, index): None for item in plan.items} for plan in plans]
     readers = Counter(
         (plan.storage_data, place) for plan, places in zip(plans, wanted, strict=True) for place in places
     )
@@ -159,7 +159,7 @@ def _with_shared_files(plans: list[LoadPlan], index: Index) -> list[LoadPlan]:
     return made
 
 
-def _place(read_item: ReadItem, index: Index) -> Plain:
+def place_of(read_item: ReadItem, index: Index) -> Plain:
     """What of which file an item is read from."""
     name, offset = read_item.storage_index.fqn, tuple(read_item.storage_index.offset or ())
     if read_item.type == LoadItemType.BYTE_IO:
