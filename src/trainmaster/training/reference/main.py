@@ -68,7 +68,8 @@ def rate_at(step: int, options: argparse.Namespace) -> float:
 
 
 class Prepared:
-    """What a process needs whatever its rank: the corpus, and the whole model with the weights of the seed."""
+    """What a process needs whatever its rank: the corpus, and the whole model with the weights of the seed. Its
+    `skeleton` is the model without memory, for sharding."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -86,20 +87,35 @@ class Prepared:
             )
         )
         self.model.draw_weights(options.seed)
+        numerics.convert(self.model, numerics.chosen(options))
+        self.skeleton = copy.deepcopy(self.model).to("meta")
 
 
 def build(prepared: Prepared, world: int) -> tuple[Llama, ShardAdamW]:
-    """The sharded model and its optimizer. Sharding changes a model for good, so each membership shards a copy."""
-    options, model = prepared.options, copy.deepcopy(prepared.model)
-    numerics.convert(model, numerics.chosen(options))
+    """The sharded model and its optimizer. Sharding changes a model for good, so each membership shards a skeleton and
+    fills it: a copy of the whole model would be fresh memory, which costs more than all else here."""
+    options, model = prepared.options, copy.deepcopy(prepared.skeleton)
     mesh = init_device_mesh("cpu", (world,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=False)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    model.to_empty(device="cpu")
+    fill(model, prepared.model, mesh.get_local_rank(), world)
     optimizer = ShardAdamW(
         model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay
     )
     return model, optimizer
+
+
+def fill(model: Llama, whole: Llama, rank: int, world: int) -> None:
+    """Copies what this rank holds of the whole model: its chunk of each parameter, and all buffers."""
+    for sharded, full in zip(model.parameters(), whole.parameters(), strict=True):
+        chunks = full.chunk(world)
+        local = sharded.detach().to_local()
+        if rank < len(chunks):
+            local.copy_(chunks[rank].detach())
+    for mine, full in zip(model.buffers(), whole.buffers(), strict=True):
+        mine.copy_(full)
 
 
 def clip(model: Llama, limit: float) -> None:
