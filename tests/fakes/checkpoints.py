@@ -15,6 +15,7 @@ from trainmaster.storage.checksum import crc32
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.pieces import Pieces
+from trainmaster.storage.saving import publish
 from trainmaster.storage.transfer import write
 
 WRITTEN_AT = 1_796_040_000_000_000
@@ -55,5 +56,5 @@ def checkpoint(
         written_at=WRITTEN_AT,
     )  # fmt: skip
     directory.write_manifest(root / group, manifest)
-    directory.publish(root / group, root / step_name(step), 1)
+    publish(root / group, root / step_name(step), mark)
     return root / step_name(step)

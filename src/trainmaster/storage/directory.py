@@ -165,18 +165,6 @@ def open_staging(path: Path, mark: OwnerMark) -> None:
     write_synced(path / OWNER_NAME, encode(mark))
 
 
-def publish(staging: Path, final: Path, epoch: int) -> None:
-    """Gives a written and verified directory its final name. What has that name is moved aside."""
-    sync_directory(staging)
-    if final.exists():
-        aside = final.parent / torn_name(step_of(final.name) or 0, epoch)
-        if aside.exists():
-            remove(aside)
-        final.rename(aside)
-    staging.rename(final)
-    sync_directory(final.parent)
-
-
 def remove(path: Path) -> None:
     """Deletes a directory. Cut at any point, what is left neither looks published nor loses its owner."""
     step = step_of(path.name)

@@ -3,7 +3,7 @@
 Blocks are written past the page cache (`O_DIRECT`) where the file system can do it: the cache would first have to find
 fresh pages for bytes that nobody reads again, and throw out those that somebody does. Where it can't (some network and
 overlay file systems) the same bytes go through the cache. Space is asked for before the first byte, so that a full disk
-or a quota says so at once and not after minutes. Durable means: file synced, then its directory (`directory.publish`
+or a quota says so at once and not after minutes. Durable means: file synced, then its directory (`saving.publish`
 does that, once for all files of a group).
 
 Reading goes past the cache as well: pages that nobody reads again cost as much as the disk, and several times as much

@@ -25,7 +25,7 @@ from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.directory import OWNER_NAME, OwnerMark, encoded
 from trainmaster.storage.directory_store import DirectoryStore
 from trainmaster.storage.place import Place, Shelf
-from trainmaster.storage.saving import complete, refuse_foreign, refuse_full, see
+from trainmaster.storage.saving import complete, publish, refuse_foreign, refuse_full, see
 
 
 class Publishing(Protocol):
@@ -79,7 +79,7 @@ class InDirectory:
         if not staging.exists() or directory.owner_of(staging) != self._mark:
             raise OSError(f"another writer took {self.group} in {self._root} over; this one publishes nothing")
         complete(staging, manifest)
-        directory.publish(staging, self._root / step_name(self._step), self._mark.epoch)
+        publish(staging, self._root / step_name(self._step), self._mark)
 
 
 class InBucket:

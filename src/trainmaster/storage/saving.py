@@ -73,9 +73,22 @@ def publish_once(staging: Path, final: Path, mark: OwnerMark) -> bool:
     Several may try at the same time: a rename never replaces what is there, and who moved something newer aside puts it
     back. Raises `OSError`.
     """
+    return _published(staging, final, mark, fenced=True)
+
+
+def publish(staging: Path, final: Path, mark: OwnerMark) -> None:
+    """Gives a written and verified directory its final name. What this job has under that name is moved aside.
+
+    Raises `FileExistsError` if it is another job's, which stays as it is; `OSError`.
+    """
+    placed = _published(staging, final, mark, fenced=False)
+    assert placed, final
+
+
+def _published(staging: Path, final: Path, mark: OwnerMark, fenced: bool) -> bool:
     directory.sync_directory(staging)
     for _ in range(_TRIES):
-        if final.exists() and not _moved_aside(final, mark):
+        if final.exists() and not _moved_aside(final, mark, fenced):
             return False
         try:
             staging.rename(final)
@@ -88,9 +101,9 @@ def publish_once(staging: Path, final: Path, mark: OwnerMark) -> bool:
     raise OSError(errno.EEXIST, f"others publish {final.name} again and again")
 
 
-def _moved_aside(final: Path, mark: OwnerMark) -> bool:
-    """Moves an older checkpoint of ours out of the way; False if what is there is to stay."""
-    if _stays(final, mark):
+def _moved_aside(final: Path, mark: OwnerMark, fenced: bool) -> bool:
+    """Moves a checkpoint of ours out of the way; False if what is there is to stay."""
+    if _stays(final, mark, fenced):
         return False
     aside = final.parent / torn_name(step_of(final.name) or 0, mark.epoch)
     if aside.exists():
@@ -99,18 +112,23 @@ def _moved_aside(final: Path, mark: OwnerMark) -> bool:
         final.rename(aside)
     except FileNotFoundError:
         return True  # somebody else did it
-    if not _stays(aside, mark):
-        return True
-    aside.rename(final)
-    return False
+    try:
+        stays = _stays(aside, mark, fenced)
+    except FileExistsError:
+        aside.rename(final)
+        raise
+    if stays:
+        aside.rename(final)
+    return not stays
 
 
-def _stays(path: Path, mark: OwnerMark) -> bool:
-    """Whether it was published by this membership or a later one. Raises `FileExistsError` if it is not this job's."""
+def _stays(path: Path, mark: OwnerMark, fenced: bool) -> bool:
+    """Whether it was published by this membership or a later one, if that matters. Raises `FileExistsError` if it is
+    not this job's."""
     owner = directory.owner_of(path)
     if not path.exists():
         return False
     if owner is None or owner.job != mark.job:
         raise FileExistsError(f"{path.name} in {path.parent} is not this job's; move it away")
     newer = (owner.attempt, owner.epoch) >= (mark.attempt, mark.epoch)
-    return newer and (path / MANIFEST_NAME).is_file()
+    return fenced and newer and (path / MANIFEST_NAME).is_file()

@@ -28,7 +28,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from trainmaster.core.base.ids import AttemptId
+from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
@@ -36,6 +36,7 @@ from trainmaster.core.checkpoint.listing import (
     MANIFEST_NAME,
     Problem,
     judge_hosts,
+    own_steps,
     published_steps,
     staging_name,
     step_name,
@@ -49,7 +50,7 @@ from trainmaster.storage import directory
 from trainmaster.storage.contents import Unsound, manifest_in
 from trainmaster.storage.directory import OwnerMark, Verdict
 from trainmaster.storage.directory_store import DirectoryStore
-from trainmaster.storage.saving import complete, refuse_foreign, refuse_full, see, with_shortage
+from trainmaster.storage.saving import complete, publish, refuse_foreign, refuse_full, see, with_shortage
 from trainmaster.storage.transfer import Damage
 from trainmaster.training.agreement import broadcast, gather, on_first, together
 from trainmaster.training.distcp.planner import BalancedPlanner, CarefulPlanner
@@ -137,7 +138,9 @@ class Checkpoints:
             return None
         assert isinstance(choice, Resume)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        return Restored(step=choice.step, position=manifests[choice.step].position, sentence=choice.sentence)
+        manifest = manifests[choice.step]
+        told = (choice.sentence, _whose(manifest, self._mark.job))
+        return Restored(step=choice.step, position=manifest.position, sentence="; ".join(filter(None, told)))
 
     def collisions(self, step: int, every_steps: int) -> list[str]:
         """What saves after a resume at `step` will meet."""
@@ -180,7 +183,7 @@ class Checkpoints:
         self._reach(Stage.WRITTEN, position.step, "all ranks wrote and synced")
         complete(staging, manifest)
         self._reach(Stage.VERIFIED, position.step, "the directory agrees with its manifest")
-        directory.publish(staging, self._root / step_name(position.step), self._mark.epoch)
+        publish(staging, self._root / step_name(position.step), self._mark)
         self._reach(Stage.PUBLISHED, position.step, "renamed to its final name")
         return manifest
 
@@ -228,14 +231,14 @@ class Checkpoints:
             return SaveFailed(f"{failure}; and the staging directory could not be removed: {second}")
 
     def published(self) -> tuple[int, ...]:
-        """Steps that are published, as all see them. Raises `TrainingError` if not all see the same."""
+        """Steps to go on from (`own_steps`), as all see them. Raises `TrainingError` if not all see the same."""
         try:
             views = together(lambda: (socket.gethostname(), directory.look(self._root)))
         except SaveFailed as failure:
             raise TrainingError(f"{self._root} cannot be read: {failure}") from failure
         steps = [published_steps(entries) for _, entries in views]
         if all(view == steps[0] for view in steps):
-            return steps[0]
+            return own_steps(views[0][1], self._mark.job)
         held: dict[str, set[str]] = {}
         for rank_host, names in gather((socket.gethostname(), _file_names(self._root))):
             held.setdefault(rank_host, set()).update(names)
@@ -285,6 +288,13 @@ class Checkpoints:
 def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state}
+
+
+def _whose(manifest: Manifest, job: JobId) -> str:
+    """A sentence if another job wrote the checkpoint."""
+    if manifest.job == job:
+        return ""
+    return f"goes on from step {manifest.step}, which job {manifest.job} wrote: this job has no checkpoint of its own"
 
 
 def _local_bytes(state: object) -> int:

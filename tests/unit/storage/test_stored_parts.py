@@ -146,8 +146,8 @@ def test_who_moved_something_newer_aside_puts_it_back(tmp_path: Path, monkeypatc
     directory.open_staging(staging, mark)
     stays, looks = saving._stays, []
 
-    def while_another_publishes(path: Path, by: OwnerMark) -> bool:
-        found = stays(path, by)
+    def while_another_publishes(path: Path, by: OwnerMark, fenced: bool) -> bool:
+        found = stays(path, by, fenced)
         looks.append(path)
         if len(looks) == 1:
             directory.remove(path)
@@ -161,6 +161,34 @@ def test_who_moved_something_newer_aside_puts_it_back(tmp_path: Path, monkeypatc
     assert owner is not None
     assert owner.epoch == 3
     assert is_whole(tmp_path, 1)
+
+
+def test_who_moved_another_jobs_checkpoint_aside_puts_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. A save looks: what has the name is its own and older. 2. In that moment another job publishes there. 3. The
+    save has moved that aside, sees it, puts it back, and is refused."""
+    final = tmp_path / step_name(1)
+    store(order(tmp_path, 1, epoch=1))
+    other = tmp_path / "other"
+    directory.open_staging(other, OwnerMark(job=JobId("job-2"), attempt=1, epoch=1))
+    mark = OwnerMark(job=JobId("job-1"), attempt=1, epoch=2)
+    staging = tmp_path / ".staging-step-00000001-e2"
+    directory.open_staging(staging, mark)
+    stays = saving._stays
+
+    def while_another_publishes(path: Path, by: OwnerMark, fenced: bool) -> bool:
+        found = stays(path, by, fenced)
+        if other.exists():
+            directory.remove(path)
+            other.rename(final)
+        return found
+
+    monkeypatch.setattr(saving, "_stays", while_another_publishes)
+    with pytest.raises(FileExistsError, match="not this job's"):
+        saving.publish(staging, final, mark)
+    owner = directory.owner_of(final)
+    assert owner is not None
+    assert owner.job == "job-2"
+    assert staging.is_dir()
 
 
 def test_clocks_of_hosts_say_nothing_about_what_is_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from trainmaster.core.checkpoint.position import Position
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.storage import directory
 from trainmaster.storage.directory import OwnerMark
+from trainmaster.storage.saving import publish
 
 JOB = JobId("job-1")
 MARK = OwnerMark(job=JOB, attempt=1, epoch=1)
@@ -37,7 +38,7 @@ def save(root: Path, step: int) -> None:
         writer="host-1",
     )
     directory.write_manifest(staging, manifest)
-    directory.publish(staging, root / step_name(step), MARK.epoch)
+    publish(staging, root / step_name(step), MARK)
     for name in retire(directory.look(root), keep=1, job=JOB, attempt=1, epoch=1).delete:
         directory.remove(root / name)
 

@@ -16,6 +16,7 @@ from trainmaster.core.checkpoint.listing import Entry
 from trainmaster.storage import directory
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.storage.foreign import ForbiddenClass, MetadataUnpickler, index_of
+from trainmaster.storage.saving import publish
 from trainmaster.training import losses, metrics
 from trainmaster.training.errors import TrainingError
 from trainmaster.training.surroundings import read
@@ -154,10 +155,11 @@ def test_a_directory_tells_whose_it_is(tmp_path: Path) -> None:
 
 def test_publishing_moves_what_is_there_aside(tmp_path: Path) -> None:
     final, staging = tmp_path / "step-00000001", tmp_path / ".staging-step-00000001-e2"
+    mark = OwnerMark(job=JobId("job-1"), attempt=1, epoch=2)
     for path, content in ((final, b"old"), (staging, b"new")):
-        path.mkdir()
+        directory.open_staging(path, mark)
         (path / "file").write_bytes(content)
-    directory.publish(staging, final, 2)
+    publish(staging, final, mark)
     assert (final / "file").read_bytes() == b"new"
     assert (tmp_path / ".torn-step-00000001-e2" / "file").read_bytes() == b"old"
     assert not staging.exists()

@@ -121,6 +121,13 @@ def published_steps(entries: Iterable[Entry]) -> tuple[int, ...]:
     return tuple(sorted({step for step in claimed if step is not None}, reverse=True))
 
 
+def own_steps(entries: Iterable[Entry], job: JobId) -> tuple[int, ...]:
+    """Published steps that a job may go on from, newest first: its own, or, before it has published any, whatever is
+    there. Another job that saves into the same directory may be further, but not on the way of this one."""
+    known = tuple(entries)
+    return published_steps(entry for entry in known if entry.owner == job) or published_steps(known)
+
+
 def judge_shards(label: str, shards: Sequence[Shard], expected: int | None = None) -> tuple[Problem, ...]:
     """Why a set of shards cannot be whole; empty if nothing speaks against it.
 

@@ -12,6 +12,7 @@ from trainmaster.core.checkpoint.listing import (
     Entry,
     Problem,
     Unpublished,
+    own_steps,
     published_steps,
     staging_name,
     step_name,
@@ -213,3 +214,18 @@ def test_a_save_that_cannot_fit_is_not_tried() -> None:
     volume = Volume(path="/v", kind="ext4", size_bytes=1000, free_bytes=99, inodes_used_percent=1)
     assert [problem.token for problem in before_save(volume, 100)] == ["no-space"]
     assert before_save(volume, 99) == ()
+
+
+def test_a_job_goes_on_from_its_own_checkpoints() -> None:
+    """1. Another job is further in the same directory: its checkpoints are passed over. 2. Before the job has published
+    any, it may go on from whatever is there."""
+    mine, other = JobId("job-1"), JobId("job-2")
+    entries = [
+        Entry(name="step-00000010", complete=True, owner=mine),
+        Entry(name="step-00000020", complete=False, owner=mine),
+        Entry(name="step-00000030", complete=True, owner=other),
+        Entry(name="step-00000040", complete=True),
+    ]
+    assert own_steps(entries, mine) == (10,)
+    assert own_steps(entries, JobId("job-3")) == (40, 30, 10)
+    assert own_steps([], mine) == ()
