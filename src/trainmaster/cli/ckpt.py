@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from trainmaster.cli.ckpt_interval import interval_command
-from trainmaster.cli.ckpt_place import PlaceType, is_checkpoint, reaching, size_text
+from trainmaster.cli.ckpt_place import PlaceType, is_checkpoint, reaching, size_text, writing
 from trainmaster.cli.ckpt_pull import pull_command
 from trainmaster.cli.errors import Failed, NoSuchThing, PartlyDone, WrongUsage
 from trainmaster.cli.options import Change, Noun, changes, settings, shows
@@ -298,7 +298,8 @@ def export_command(place: Place, file: Path, below: str | None, force: bool) -> 
         raise WrongUsage(f"{file} exists", "nothing is replaced without being asked for", "add --force, or a new name")
     manifest = opened.contents.manifest
     about = {"step": str(manifest.step), "job": manifest.job, "digest": manifest.digest()} if manifest else {}
-    size = _readable(lambda: export(opened, file, names, about))
+    with writing(file):
+        size = _readable(lambda: export(opened, file, names, about))
     say(f"{len(names)} tensors, {size_text(size)}, in {file}")
 
 

@@ -1,7 +1,9 @@
 """Places of checkpoints on a command line: paths and `s3://BUCKET/PREFIX`, and what goes wrong on the way to them."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -44,6 +46,19 @@ def reaching(place: Place) -> Iterator[None]:
             fix = "look at AWS_ENDPOINT_URL, the region, and the way there; then run it again"
             raise Unreachable(f"cannot reach {place}", str(error), fix) from error
         raise
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turns what the file system says of a target, of what lies below it, or of its hidden twin, into a message."""
+    try:
+        yield
+    except OSError as error:
+        ours = (str(target), str(target.with_name(f".{target.name}")))
+        if error.filename is None or not os.fsdecode(error.filename).startswith(ours):
+            raise
+        fix = "give a path in a directory that exists, with room, and where you may write"
+        raise Failed(f"cannot write {target}", error.strerror or str(error), fix) from error
 
 
 def is_checkpoint(place: Place) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 import click
 import msgspec
 
-from trainmaster.cli.ckpt_place import PlaceType, is_checkpoint, reaching, size_text
+from trainmaster.cli.ckpt_place import PlaceType, is_checkpoint, reaching, size_text, writing
 from trainmaster.cli.errors import Failed, NoSuchThing
 from trainmaster.cli.options import Command, shows
 from trainmaster.cli.output import Column, Output, say
@@ -49,7 +49,8 @@ def pull_command(source: Place, root: Path, output: Output) -> None:
             names = candidates(store)
         if not names:
             raise NoSuchThing(f"there is no checkpoint in {source}", fix=f"trainmaster ckpt ls {source}")
-        pulled = _first_sound(source, store, names, root)
+        with writing(root):
+            pulled = _first_sound(source, store, names, root)
     columns = [
         Column("name", lambda item: item.name),
         Column("size", lambda item: item.size_bytes, size_text),

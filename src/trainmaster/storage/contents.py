@@ -16,7 +16,7 @@ from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Problem, step_of
 from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, Observed, check, unsealed
 from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.checksum import crc32
-from trainmaster.storage.foreign import METADATA_NAME, index_of
+from trainmaster.storage.foreign import METADATA_NAME, NoTable, index_of
 from trainmaster.storage.place import Place
 
 
@@ -88,7 +88,10 @@ def _ours(store: BlobStore, group: str, sizes: Mapping[str, int]) -> Contents:
 
 
 def _foreign(store: BlobStore, group: str, sizes: Mapping[str, int]) -> Contents:
-    index = index_of(store.get(group, METADATA_NAME))
+    try:
+        index = index_of(store.get(group, METADATA_NAME))
+    except NoTable as error:
+        raise Unsound((_problem("metadata-unreadable", f"{group}: {error}"),)) from error
     missing = sorted(index.files() - sizes.keys())
     if missing:
         sentence = f"{missing[0]} is missing; {len(missing)} of {len(index.files())} files are not there"

@@ -13,6 +13,9 @@ from collections import OrderedDict
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+import msgspec
+
+from trainmaster.core.base.value import decode, encode
 from trainmaster.core.checkpoint.index import Chunk, Index, Plain, Tensor
 
 METADATA_NAME: Final = ".metadata"
@@ -28,7 +31,11 @@ _TYPES: Final = frozenset(
 )  # fmt: skip
 
 
-class ForbiddenClass(pickle.UnpicklingError):
+class NoTable(pickle.UnpicklingError):
+    """The bytes of a file are no checkpoint metadata, whatever else they are."""
+
+
+class ForbiddenClass(NoTable):
     """A file names something that checkpoint metadata does not consist of."""
 
 
@@ -125,15 +132,21 @@ class MetadataUnpickler(pickle.Unpickler):
 def index_of(data: bytes) -> Index:
     """The table of contents in a `.metadata` file.
 
-    Raises `ForbiddenClass` if it names what does not belong there or is not such a table, and what `pickle` raises for
-    bytes that are none.
+    Raises `NoTable` for all other bytes, as `ForbiddenClass` if they name or hold what does not belong there.
     """
-    found = MetadataUnpickler(io.BytesIO(data)).load()
+    try:
+        found = MetadataUnpickler(io.BytesIO(data)).load()
+    except NoTable:
+        raise
+    except Exception as error:  # bytes that nobody meant can make `pickle` raise anything
+        said = f"{type(error).__name__}: {error}" if data else "it is empty"
+        raise NoTable(f"{METADATA_NAME} is damaged, cut off, or no pickle ({said})") from error
     if not isinstance(found, _Metadata):
         raise ForbiddenClass(f"{METADATA_NAME} holds a {type(found).__name__}, not checkpoint metadata; refused")
     try:
-        return _index(found.__dict__)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return decode(encode(_index(found.__dict__)), Index)  # there and back, which checks every type
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+            msgspec.MsgspecError) as error:  # fmt: skip
         raise ForbiddenClass(f"{METADATA_NAME} is no table that PyTorch writes ({error!r}); refused") from error
 
 

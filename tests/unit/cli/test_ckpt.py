@@ -2,6 +2,8 @@
 
 import json
 import os
+import pickle
+import random
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,39 @@ def test_export_is_opened_by_the_library_of_the_format(line: CommandLine, tmp_pa
     told = line.run("ckpt", "export", str(path), str(tmp_path / "other"))
     assert (told.code, "__1_0.distcp has its size but not its content" in told.err) == (1, True)
     assert not list(tmp_path.glob("*other*"))
+
+
+class _Program:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("true",)
+
+
+@pytest.mark.parametrize("command", [("show",), ("verify",), ("diff",), ("export",)])
+def test_a_table_of_contents_that_is_none_is_told_in_a_sentence(
+    line: CommandLine, tmp_path: Path, command: tuple[str]
+) -> None:
+    """1. `.metadata` is empty, cut, random, an extension that nobody registered, or a program. 2. Every command says
+    so and what to do next; none calls it a defect of ours."""
+    noise, foreign = random.Random(7), tmp_path / "theirs"
+    foreign.mkdir()
+    contents = [b"", pickle.dumps([1, 2])[:-3], b"\x80\x02\x82\x07.", pickle.dumps(_Program()), pickle.dumps("text")]
+    after = {"diff": [str(foreign)], "export": [str(tmp_path / "out")]}.get(command[0], [])
+    for content in (*contents, *(noise.randbytes(40) for _ in range(20))):
+        (foreign / ".metadata").write_bytes(content)
+        ran = line.run("ckpt", *command, str(foreign), *after)
+        assert (ran.code, "internal error" in ran.err) == (1, False), ran.err
+        assert ".metadata" in ran.out + ran.err
+        assert command == ("verify",) or "try: trainmaster ckpt ls" in ran.err
+
+
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(line: CommandLine, root: Path) -> None:
+    one = str(root / "step-00000012")
+    for given in (("export", one, "/proc/x.safetensors"), ("export", one, str(root / "no" / "x"))):
+        ran = line.run("ckpt", *given)
+        assert (ran.code, f"error: cannot write {given[2]}" in ran.err, "try: give a path" in ran.err) == (
+            1,
+            True,
+            True,
+        )
+    ran = line.run("ckpt", "pull", one, "/proc/xx")
+    assert (ran.code, "error: cannot write /proc/xx" in ran.err) == (1, True), ran.err
