@@ -93,6 +93,37 @@ def test_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert (found, name in err, "try:" in err) == (code, True, True), err
 
 
+def test_bad_files_beside_good_ones_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1. Dumps of two ranks, beside an empty log, a cut pickle, one that is a program, and an empty directory. 2. The
+    answer is that of the good ones, and the others are named with a reason, on the page as well. 3. Only bad ones, and
+    a name that does not exist, are errors."""
+    good, bad, none = tmp_path / "good", tmp_path / "bad", tmp_path / "none"
+    for each in (good, bad, none):
+        each.mkdir()
+    as_pickles("05-two-node-one-missing", good)
+    (bad / "a.log").write_text("")
+    (bad / "b.pkl").write_bytes(pickle.dumps({"entries": [1, 2]})[:-4])
+    (bad / "c.pkl").write_bytes(pickle.dumps({"entries": [Runs(str(tmp_path / "made"))]}))
+    code, answer, _ = told(capsys, str(bad), str(none), str(good))
+    assert (code, answer["kind"], answer["missing_ranks"]) == (0, "desync", [0])
+    skipped = answer["skipped"]
+    assert isinstance(skipped, list)
+    assert len(skipped) == 4
+    for line, (name, reason) in zip(
+        skipped,
+        ((bad / "a.log", "is empty"), (bad / "b.pkl", "cut"), (bad / "c.pkl", "refused"), (none, "no files")),
+        strict=True,
+    ):
+        assert line.startswith(f"{name}: ")
+        assert reason in line
+    assert main(["diagnose", str(bad), str(good)]) == 0
+    page = capsys.readouterr().out
+    assert f"  {bad / 'a.log'}: the file is empty" in page.partition("Skipped")[2]
+    assert not (tmp_path / "made").exists()
+    assert told(capsys, str(bad), str(none))[0] == 2
+    assert told(capsys, str(good), str(tmp_path / "absent.log"))[0] == 3
+
+
 def test_the_page_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(FIELD / "01-one-rank-behind" / "watchdog.log")]) == 0
     out = capsys.readouterr().out

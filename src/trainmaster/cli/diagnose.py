@@ -41,7 +41,8 @@ def diagnose(files: tuple[str, ...], output: Output) -> None:
     """Say why a job stopped or is slow, after the fact.
 
     Reads dumps of PyTorch's flight recorder (pickles are read without running anything in them), lines of watchdogs,
-    logs of ranks, torchrun's error files, reports of NCCL's RAS, tables of times and tests; known by their form.
+    logs of ranks, torchrun's error files, reports of NCCL's RAS, tables of times and tests; known by their form. A file that
+    can't be read is skipped and named, as long as others can.
     """
     try:
         found = judge(evidence(files))
@@ -105,7 +106,7 @@ def show(found: Diagnosis, output: Output) -> None:
     output.one("diagnosis", found, fields if output.columns else shown)
     if output.form in ("table", "wide") and not output.columns:
         for title, lines in (("Because", found.details), ("Would tell more", found.next_evidence),
-                             ("What to do", found.advice)):  # fmt: skip
+                             ("What to do", found.advice), ("Skipped", found.skipped)):  # fmt: skip
             if lines:
                 section(title)
                 sys.stdout.write("".join(f"  {line}\n" for line in lines))

@@ -80,6 +80,8 @@ class Diagnosis(Value):
     """What the answer rests on."""
     next_evidence: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """What was given and could not be read: place and reason."""
 
 
 def ranks_text(ranks: tuple[int, ...] | list[int]) -> str:

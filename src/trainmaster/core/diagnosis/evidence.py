@@ -222,6 +222,8 @@ class Evidence(Value):
     timeout_s: float | None = None
     notes: tuple[str, ...] = ()
     """What was given and told nothing."""
+    skipped: tuple[str, ...] = ()
+    """What was given and cannot be read: place and reason."""
 
     def host_of(self, rank: int | None) -> str:
         return dict(self.hosts).get(rank, "") if rank is not None else ""

@@ -54,7 +54,7 @@ def judge(evidence: Evidence) -> Diagnosis:
             ),
             advice=("change nothing on this evidence",),
         )
-    return found.but(details=(*found.details, *_later(evidence, found), *evidence.notes))
+    return found.but(details=(*found.details, *_later(evidence, found), *evidence.notes), skipped=evidence.skipped)
 
 
 def _later(evidence: Evidence, found: Diagnosis) -> tuple[str, ...]:

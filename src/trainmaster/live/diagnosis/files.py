@@ -3,7 +3,8 @@
 A pickle is a program: loading one with `pickle.load` runs whatever it names. Dumps of the flight recorder consist of
 containers, numbers and text alone, which need no name at all, so the reader here refuses every name (`find_class`) and
 every reference outside (`persistent_load`), and says so. What is too large, cut off or of another kind is refused with
-its place and what to give instead; nothing is guessed.
+its place and what to give instead; nothing is guessed. Beside files that can be read, such a one is skipped and named:
+ranks that die early leave empty logs and cut dumps, and the others tell why.
 """
 
 import bz2
@@ -15,7 +16,7 @@ import pickle
 import stat
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from trainmaster.core.diagnosis.read import read_text, read_tree
 
 LIMIT_BYTES: Final = 512 * 1024 * 1024
 FILES_MAX: Final = 100_000
+_ABSENT: Final = "there is no such file"
 _PACKED: Final = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open), (b"BZh", bz2.open))
 
 
@@ -42,21 +44,42 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def evidence(names: Sequence[str]) -> Evidence:
-    """The evidence in all files; `-` is standard input, directories stand for the files in them. Raises `Unusable`."""
-    return joined(_one(name, number) for number, name in enumerate(_files(names)))
+    """The evidence in all files; `-` is standard input, directories stand for the files in them.
 
-
-def _files(names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        if name == "-" or not os.path.isdir(name):
-            yield name
+    What is unusable is listed in `skipped`. Raises `Unusable` if nothing is left, or for a name that does not exist.
+    """
+    parts: list[Evidence] = []
+    troubles: list[Unusable] = []
+    for given in names:
+        try:
+            files = _files(given)
+        except Unusable as error:
+            troubles.append(error)
             continue
+        for name in files:
+            try:
+                parts.append(_one(name, len(parts)))
+            except Unusable as error:
+                if error.reason == _ABSENT:
+                    raise
+                troubles.append(error)
+    if troubles and not parts:
+        raise troubles[0]
+    return joined((*parts, Evidence(skipped=tuple(f"{each.place}: {each.reason}" for each in troubles))))
+
+
+def _files(name: str) -> list[str]:
+    if name == "-" or not os.path.isdir(name):
+        return [name]
+    try:
         found = sorted(path for path in Path(name).iterdir() if path.is_file() and _is_evidence(path.name))
-        if not found:
-            raise Unusable(name, "the directory holds no files", "give the directory with the dumps")
-        if len(found) > FILES_MAX:
-            raise Unusable(name, f"it holds {len(found)} files", f"give at most {FILES_MAX}")
-        yield from map(str, found)
+    except OSError as error:
+        raise Unusable(name, error.strerror or str(error), "check whether you may read it") from error
+    if not found:
+        raise Unusable(name, "the directory holds no files", "give the directory with the dumps")
+    if len(found) > FILES_MAX:
+        raise Unusable(name, f"it holds {len(found)} files", f"give at most {FILES_MAX}")
+    return [str(path) for path in found]
 
 
 def _is_evidence(name: str) -> bool:
@@ -89,7 +112,7 @@ def _content(path: Path) -> bytes:
                 with opener(io.BytesIO(data)) as packed:
                     return packed.read(LIMIT_BYTES + 1)
     except FileNotFoundError as error:
-        raise Unusable(str(path), "there is no such file", "check the path") from error
+        raise Unusable(str(path), _ABSENT, "check the path") from error
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise Unusable(str(path), f"it can't be unpacked: {error}", "check that the file is whole") from error
     except (OSError, ValueError) as error:
