@@ -41,8 +41,8 @@ def diagnose(files: tuple[str, ...], output: Output) -> None:
     """Say why a job stopped or is slow, after the fact.
 
     Reads dumps of PyTorch's flight recorder (pickles are read without running anything in them), lines of watchdogs,
-    logs of ranks, torchrun's error files, reports of NCCL's RAS, tables of times and tests; known by their form. A file that
-    can't be read is skipped and named, as long as others can.
+    logs of ranks, torchrun's error files, reports of NCCL's RAS, tables of times and tests; known by their form. A file
+    that can't be read is skipped and named, as long as others can.
     """
     try:
         found = judge(evidence(files))

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from trainmaster.training.reference.data import Samples  # noqa: E402
-from trainmaster.training.reference.main import arguments, rate_at  # noqa: E402
+from trainmaster.training.reference.main import arguments, main, misfit, rate_at  # noqa: E402
 from trainmaster.training.reference.model import Llama, Shape  # noqa: E402
 from trainmaster.training.reference.optimizer import ShardAdamW  # noqa: E402
 
@@ -74,6 +74,32 @@ def test_the_learning_rate_rises_then_falls_to_a_tenth() -> None:
     assert max(rates) == rates[9] == 1.0
     assert rates[9:] == sorted(rates[9:], reverse=True)
     assert rates[-1] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "float8"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--dim 60 --hidden 100", "--dim 60 with --heads 8 makes heads of unequal width"),
+        (
+            "--dim 56 --heads 8",
+            "makes heads of 7, an odd width, and rotary positions turn pairs of elements: use --dim 64",
+        ),
+        ("--heads 8 --key-heads 3", "--heads 8 is no multiple of --key-heads 3"),
+        ("--hidden 0", "--hidden 0 is too small: use 1 or more"),
+        ("--key-heads 0", "--key-heads 0 is too small"),
+        ("--layers -1", "--layers -1 is too small"),
+        ("--steps -5", "--steps -5 is too small: use 0 or more"),
+    ],
+)
+def test_sizes_that_make_no_model_are_refused(
+    capsys: pytest.CaptureFixture[str], precision: str, given: str, told: str
+) -> None:
+    """1. Sizes that do not go together, in every precision. 2. A sentence with the option and a fix; exit code 2."""
+    assert main([*given.split(), "--precision", precision]) == 2
+    assert told in capsys.readouterr().err
+    fits = ["--steps=0", "--dim=64", "--heads=8", "--key-heads=2", "--hidden=100", f"--precision={precision}"]
+    assert misfit(arguments(fits)) == ""
 
 
 def test_the_optimizer_is_adamw() -> None:

@@ -57,6 +57,27 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def misfit(options: argparse.Namespace) -> str:
+    """Why these sizes make no model or no training, whatever the precision, and what to do; empty: they fit."""
+    least = {"steps": 0, "warmup_steps": 0} | dict.fromkeys(
+        ("global_batch", "seq_len", "dim", "layers", "heads", "key_heads", "hidden"), 1
+    )
+    for name, minimum in least.items():
+        if (value := getattr(options, name)) < minimum:
+            return f"--{name.replace('_', '-')} {value} is too small: use {minimum} or more"
+    dim, heads, key_heads = options.dim, options.heads, options.key_heads
+    if heads % key_heads:
+        return (
+            f"--heads {heads} is no multiple of --key-heads {key_heads}, so query heads cannot share key heads evenly: "
+            f"use --key-heads {math.gcd(heads, key_heads)}, or --heads {-(-heads // key_heads) * key_heads}"
+        )
+    if dim % (2 * heads):
+        why = f"heads of {dim // heads}, an odd width" if dim % heads == 0 else "heads of unequal width"
+        fix = f"use --dim {-(-dim // (2 * heads)) * 2 * heads}, or another number of heads"
+        return f"--dim {dim} with --heads {heads} makes {why}, and rotary positions turn pairs of elements: {fix}"
+    return ""
+
+
 def rate_at(step: int, options: argparse.Namespace) -> float:
     """Learning rate of a step: linear up to the peak, then along a cosine down to a tenth of it at the last step."""
     peak = float(options.learning_rate)
@@ -171,6 +192,9 @@ def take_steps(session: Session, prepared: Prepared, batches: Loader[Batch]) -> 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(sys.argv[1:] if argv is None else argv)
+    if reason := misfit(options):
+        print(f"trainmaster: {reason}", file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     try:
