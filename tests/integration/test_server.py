@@ -379,6 +379,12 @@ def test_a_job_is_submitted_found_and_cancelled(place: ServerProcess) -> None:
     assert place.get("/v1/jobs")["items"] == []
     assert [item["state"] for item in place.get("/v1/jobs", all=1)["items"]] == ["cancelled"]
     assert place.client.get(f"/v1/jobs/{job}/logs").status_code == 404
+    for look in ("diagnosis", "stacks"):
+        answer = place.client.get(f"/v1/jobs/{job}/{look}")
+        told = answer.json()
+        assert answer.status_code == 409
+        assert (told["reason"]["token"], "has ended" in told["reason"]["sentence"]) == ("already-ended", True)
+        assert told["fix"].startswith("trainmaster diagnose LOGDIR")
     place.post(f"/v1/jobs/{job}/requeue", JobChange(reason="right file"))
     assert place.get("/v1/jobs/llama")["job"]["state"] == "queued"
 

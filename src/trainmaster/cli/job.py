@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from trainmaster.cli.client import Client, complete_jobs, connect, job_path
-from trainmaster.cli.errors import WrongUsage
+from trainmaster.cli.errors import Unreachable, WrongUsage
 from trainmaster.cli.follow import Json, Lines, Screen, Teller, follow, judge
 from trainmaster.cli.job_account import incidents, report
 from trainmaster.cli.job_looks import diagnose, stacks
@@ -335,11 +335,29 @@ for command in (show, incidents, report, diagnose, stacks):
 @settings_flags()
 def logs(name: str, rank: int, epoch: int | None, lines: int) -> None:
     """Print the last lines that a rank wrote."""
-    text = connect().text(job_path(name, "logs"), rank=rank, epoch=epoch or 0, lines=lines)
+    client = connect()
+    text = client.text(job_path(name, "logs"), rank=rank, epoch=epoch or 0, lines=lines)
+    if not text and epoch is None:
+        text = _earlier_output(client, name, rank, lines)
     if not text:
         say(f"rank {rank} has written nothing" + (f" in epoch {epoch}" if epoch else ""))
         return
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def _earlier_output(client: Client, name: str, rank: int, lines: int) -> str:
+    """What a rank wrote in the newest epoch in which it wrote anything, before the newest; says which that is."""
+    newest = client.get(job_path(name), JobDetail).job.epoch
+    for epoch in range(newest - 1, 0, -1):
+        try:
+            text = client.text(job_path(name, "logs"), rank=rank, epoch=epoch, lines=lines)
+        except Unreachable as error:  # often the host that was lost; an earlier epoch may have been elsewhere
+            say(f"epoch {epoch} is unknown: {error.what}")
+            continue
+        if text:
+            say(f"rank {rank} has written nothing in epoch {newest}, the newest; this is from epoch {epoch}")
+            return text
+    return ""
 
 
 # Changing

@@ -19,14 +19,14 @@ ASK_ALL_S: Final = 60.0
         ("trainmaster job diagnose job-7 -o json", "missing, ahead and waiting ranks, for programs"),
         ("trainmaster diagnose rank*.log dumps/", "after the fact, from files"),
     ],
-    exit_codes=(0, 2, 3, 5, 6),
+    exit_codes=(0, 1, 2, 3, 5, 6),
 )
 @click.argument("name", metavar="JOB", shell_complete=complete_jobs)
 @shows
 def diagnose(name: str, output: Output) -> None:
     """Say what holds up a running job.
 
-        Asks the recorders and processes of its ranks, also while they hang or are stopped. A job that has ended is
+    Asks the recorders and processes of its ranks, also while they hang or are stopped. A job that has ended is
     diagnosed from its files: trainmaster diagnose.
     """
     from trainmaster.cli.diagnose import show_live
@@ -42,14 +42,14 @@ def diagnose(name: str, output: Output) -> None:
         ("trainmaster job stacks llama -o json", "all frames, for programs"),
         ("trainmaster job diagnose llama", "which rank to look at"),
     ],
-    exit_codes=(0, 2, 3, 5, 6),
+    exit_codes=(0, 1, 2, 3, 5, 6),
 )
 @click.argument("name", metavar="JOB", shell_complete=complete_jobs)
 @shows
 def stacks(name: str, output: Output) -> None:
     """Show the stacks of a running job's ranks.
 
-        Python stacks; ranks with equal ones stand together, the odd ones first. Taken by py-spy where the host has it
+    Python stacks; ranks with equal ones stand together, the odd ones first. Taken by py-spy where the host has it
     and may use it, else by the process itself.
     """
     from trainmaster.cli.diagnose import show_stacks

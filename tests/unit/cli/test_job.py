@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.fakes.api import AT, WAITS, FakeApi, detail, frame, hold, host, job, progress, saved
+from tests.fakes.api import AT, WAITS, Asked, FakeApi, detail, frame, hold, host, job, progress, saved
 from tests.fakes.command import CommandLine
 
 from trainmaster.cli import client as client_module
@@ -14,7 +14,7 @@ from trainmaster.core.base.reasons import Token, because
 from trainmaster.core.base.value import decode, encode
 from trainmaster.core.events import TimePassed
 from trainmaster.core.recovery.events import EffectEnded
-from trainmaster.live.server.resources import ChangeReport, JobChange, JobDetail, JobSubmission, SubmitReport
+from trainmaster.live.server.resources import ChangeReport, JobChange, JobDetail, JobSubmission, Problem, SubmitReport
 
 
 def submit(api: FakeApi, line: CommandLine, answer: SubmitReport, *words: str) -> tuple[int, str, str]:
@@ -201,7 +201,31 @@ def test_logs(api: FakeApi, line: CommandLine) -> None:
     assert line.run("job", "logs", "llama", "--rank", "3", "--epoch", "2", "-n", "5").out == "step 1\nstep 2\n"
     assert api.asked[0].query == {"rank": "3", "epoch": "2", "lines": "5"}
     api.answer("GET", "/v1/jobs/llama/logs", "")
+    api.answer("GET", "/v1/jobs/llama", detail(job(1, "llama")))
     assert line.run("job", "logs", "llama") == (0, "", "rank 0 has written nothing\n")
+
+
+def test_logs_of_a_job_that_was_re_formed(api: FakeApi, line: CommandLine) -> None:
+    """1. Epoch 4 is the newest and empty, the host of epoch 3 is gone, epoch 2 has output, epoch 1 as well. 2. That of
+    epoch 2 is printed, and it is said where it is from. 3. Asked for epoch 4, there is none. 4. Nothing anywhere."""
+    written = {"1": b"first\n", "2": b"second\n"}
+
+    def answer(asked: Asked) -> tuple[int, bytes]:
+        if asked.query["epoch"] == "3":
+            return 504, encode(Problem(reason=because(Token.HOST_SILENT, "the output lies on gpu-9"), fix=""))
+        return 200, written.get(asked.query["epoch"], b"")
+
+    api.answers["GET", "/v1/jobs/llama/logs"] = answer
+    api.answer("GET", "/v1/jobs/llama", detail(job(1, "llama", epoch=4)))
+    ran = line.run("job", "logs", "llama")
+    assert (ran.code, ran.out) == (0, "second\n")
+    assert ran.err == (
+        "epoch 3 is unknown: the output lies on gpu-9\n"
+        "rank 0 has written nothing in epoch 4, the newest; this is from epoch 2\n"
+    )
+    assert line.run("job", "logs", "llama", "--epoch", "4") == (0, "", "rank 0 has written nothing in epoch 4\n")
+    written.clear()
+    assert line.run("job", "logs", "llama").err.endswith("rank 0 has written nothing\n")
 
 
 def test_who_is_ahead() -> None:

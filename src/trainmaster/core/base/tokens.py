@@ -448,7 +448,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     # How things are, where nothing is wrong
     ALREADY_ENDED = (
         "already-ended",
-        "The job has ended; there is nothing to stop.",
+        "The job has ended; nothing of it runs that could be stopped or looked at.",
         "See `trainmaster job show`; `trainmaster job requeue` starts it again.",
     )
     MAINTENANCE_ENDED = (

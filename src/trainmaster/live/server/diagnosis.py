@@ -31,7 +31,7 @@ from trainmaster.core.diagnosis.live import LiveDiagnosis, diagnose
 from trainmaster.core.diagnosis.pace import PHASE_S, Pace, slowed
 from trainmaster.core.diagnosis.stacks import HostStacks, JobStacks, Stack, grouped
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
-from trainmaster.core.scheduling.job import Job
+from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.live.server import views
 from trainmaster.live.server.http import Call, Refusal, Route
 from trainmaster.live.server.links import AgentLinks
@@ -227,11 +227,12 @@ async def _running(call: Call) -> tuple[Job, Attempt]:
         state = runtime.engine.state
         found = known_job(state, call.name("job"))
         attempt = views.newest_attempt(state, found)
-        if attempt is None or not attempt.epochs:
-            raise Refusal(404, Token.NO_SUCH_JOB, f"{found.spec.name} ({found.id}) has not started yet: no ranks")
-        if not attempt.is_live():
-            sentence = f"{found.spec.name} ({found.id}) has ended, and nothing of its ranks is kept"
-            raise Refusal(404, Token.NO_SUCH_JOB, sentence, "trainmaster diagnose with its logs")
+        name = f"{found.spec.name} ({found.id})"
+        if found.state not in (JobState.QUEUED, JobState.ACTIVE):
+            fix = f"trainmaster diagnose LOGDIR, with the logs of its ranks; trainmaster job incidents {found.id}"
+            raise Refusal(409, Token.ALREADY_ENDED, f"{name} has ended: none of its ranks runs", fix)
+        if attempt is None or not attempt.epochs or not attempt.is_live():
+            raise Refusal(404, Token.NO_SUCH_JOB, f"{name} waits to start: it has no ranks", "wait until it runs")
         return found, attempt
 
 
@@ -245,7 +246,7 @@ ROUTES = (
         summary="What holds up a running job, from the recorders and processes of its ranks",
         handle=diagnosis,
         answer=LiveDiagnosis,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Route(
         method="GET",
@@ -254,6 +255,6 @@ ROUTES = (
         summary="Stacks of all ranks of a running job, grouped by equal ones",
         handle=stacks,
         answer=JobStacks,
-        errors=(404,),
+        errors=(404, 409),
     ),
 )
