@@ -36,7 +36,7 @@ from trainmaster.storage.whole import Opened, compare, export, verify
 T = TypeVar("T")
 _PATH: Final = click.Path(path_type=Path)
 _DIRECTORY: Final = click.argument("root", metavar="DIR", type=_PATH)
-_CHECKPOINT: Final = click.argument("path", metavar="CHECKPOINT", type=_PATH)
+_CHECKPOINT: Final = click.argument("place", metavar="CHECKPOINT", type=PlaceType())
 _PLACE: Final = click.argument("place", metavar="CHECKPOINT", type=PlaceType())
 
 
@@ -172,9 +172,9 @@ def verify_command(places: tuple[Place, ...], output: Output) -> int:
 )
 @_CHECKPOINT
 @changes
-def pin(path: Path, change: Change) -> None:
-    """Keep a checkpoint until it is unpinned."""
-    _published(path)
+def pin(place: Place, change: Change) -> None:
+    """Keep a checkpoint in a directory until it is unpinned."""
+    path = _published(place)
     if change.dry_run:
         say(f"dry run: {path.name} would be pinned")
         return
@@ -192,9 +192,10 @@ def pin(path: Path, change: Change) -> None:
 )
 @_CHECKPOINT
 @changes
-def unpin(path: Path, change: Change) -> None:
+def unpin(place: Place, change: Change) -> None:
     """Let a pinned checkpoint go the way of the others."""
-    found = directory.pin_of(_published(path))
+    path = _published(place)
+    found = directory.pin_of(path)
     if found is None:
         raise Failed(f"{path.name} is not pinned", fix=f"trainmaster ckpt ls {path.parent}")
     if change.dry_run:
@@ -367,7 +368,11 @@ def _existing(root: Path) -> Path:
     return root
 
 
-def _published(path: Path) -> Path:
+def _published(place: Place) -> Path:
+    path = place.path
+    if path is None:
+        why = "a pin is a note beside a checkpoint in a directory, and nothing here deletes from buckets"
+        raise WrongUsage(f"{place} cannot be pinned: buckets have no pins", why, f"trainmaster ckpt pull {place} DIR")
     if step_of(path.name) is None or not (path / MANIFEST_NAME).is_file():
         raise NoSuchThing(f"{path} is no published checkpoint", fix=f"trainmaster ckpt ls {path.parent}")
     return path

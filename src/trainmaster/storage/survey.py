@@ -124,7 +124,7 @@ def view(path: Path, entry: Entry | None = None) -> View:
         world=manifest.world if manifest is not None else None,
         size_bytes=_size_bytes(path),
         written_at=manifest.written_at if manifest is not None else 0,
-        sound=entry.sound,
+        sound=False if state == "damaged" else entry.sound,  # a verdict is older than damage seen now
         verified_at=verdict.at if verdict is not None else 0,
         pin=entry.pin,
         problem=problem,

@@ -54,7 +54,7 @@ def test_ls_says_what_each_directory_is(line: CommandLine, root: Path) -> None:
     assert [(each["name"], each["state"], each["sound"]) for each in listed] == [
         (".staging-step-00000016-e1", "unfinished", None),
         ("step-00000012", "published", None),
-        ("step-00000008", "damaged", None),
+        ("step-00000008", "damaged", False),
         ("step-00000004", "published", None),
     ]
     assert listed[2]["problem"] == "__0_0.distcp has 3 of 84 bytes"
@@ -122,6 +122,27 @@ def test_a_pin_that_cannot_be_read_still_pins(line: CommandLine, root: Path) -> 
     (root / "step-00000004" / "pin.json").write_bytes(b"{torn")
     told = items(line.run("ckpt", "gc", str(root), "--keep", "1", "--dry-run", "-o", "json"))
     assert {each["name"]: each["act"] for each in told}["step-00000004"] == "keep"
+
+
+def test_buckets_have_no_pins(line: CommandLine) -> None:
+    for act in ("pin", "unpin"):
+        told = line.run("ckpt", act, "s3://models/llama/step-00000004", "--reason", "x")
+        assert (told.code, "buckets have no pins" in told.err, "try: trainmaster ckpt pull" in told.err) == (
+            2,
+            True,
+            True,
+        )
+
+
+def test_damage_seen_now_outweighs_an_older_verdict(line: CommandLine, root: Path) -> None:
+    """1. Read whole and sound. 2. Then a file is cut. 3. The list does not call it sound."""
+    path = root / "step-00000008"
+    assert line.run("ckpt", "verify", str(path)).code == 0
+    os.truncate(path / "__0_0.distcp", 3)
+    listed = {each["name"]: each for each in items(line.run("ckpt", "ls", str(root), "-o", "json"))}
+    assert (listed[path.name]["state"], listed[path.name]["sound"]) == ("damaged", False)
+    shown = json.loads(line.run("ckpt", "show", str(root / "step-00000012"), "-o", "json").out)
+    assert shown["checkpoint"]["sound"] is None
 
 
 def names(root: Path) -> list[str]:
