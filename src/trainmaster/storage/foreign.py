@@ -9,6 +9,7 @@ The result is an `Index` without sums: nothing in such a checkpoint says what it
 
 import io
 import pickle
+import pickletools
 from collections import OrderedDict
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -135,6 +136,7 @@ def index_of(data: bytes) -> Index:
     Raises `NoTable` for all other bytes, as `ForbiddenClass` if they name or hold what does not belong there.
     """
     try:
+        _check_memo(data)
         found = MetadataUnpickler(io.BytesIO(data)).load()
     except NoTable:
         raise
@@ -148,6 +150,14 @@ def index_of(data: bytes) -> Index:
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
             msgspec.MsgspecError) as error:  # fmt: skip
         raise ForbiddenClass(f"{METADATA_NAME} is no table that PyTorch writes ({error!r}); refused") from error
+
+
+def _check_memo(data: bytes) -> None:
+    """A pickle numbers what it remembers, and `pickle` makes room up to that number: six bytes could ask for 64 GiB.
+    An honest one has at least a byte for each number. Raises `NoTable`, `ValueError`."""
+    for opcode, number, _ in pickletools.genops(data):
+        if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(number, int) and number > len(data):
+            raise NoTable(f"{METADATA_NAME} asks for room for {number} objects in {len(data)} bytes; refused")
 
 
 def _index(table: dict[str, Any]) -> Index:

@@ -222,6 +222,7 @@ def test_a_table_of_contents_that_is_none_is_told_in_a_sentence(
     noise, foreign = random.Random(7), tmp_path / "theirs"
     foreign.mkdir()
     contents = [b"", pickle.dumps([1, 2])[:-3], b"\x80\x02\x82\x07.", pickle.dumps(_Program()), pickle.dumps("text")]
+    contents += [b"\x80\x02Nr\xff\xff\xff\xf0.", b"Np99999999999\n."]  # would make gigabytes of room
     after = {"diff": [str(foreign)], "export": [str(tmp_path / "out")]}.get(command[0], [])
     for content in (*contents, *(noise.randbytes(40) for _ in range(20))):
         (foreign / ".metadata").write_bytes(content)
