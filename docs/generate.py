@@ -1,5 +1,6 @@
 """Writes `docs/reference` from the code, so that it can't disagree with it: state machines, reason tokens, exit codes,
-help pages, settings, the HTTP API. A test fails when a page is out of date; `make docs` (this script) brings it back.
+help pages, settings, keys of job files, the HTTP API. A test fails when a page is out of date; `make docs` (this
+script) brings it back.
 """
 
 import sys
@@ -57,6 +58,22 @@ def settings() -> str:
     return f"# Settings\n\n{intro}\n" + _table(("key", "default", "meaning"), rows)
 
 
+def job_file() -> str:
+    from trainmaster.live.jobfile_keys import KEYS
+
+    intro = (
+        "A job file is TOML. `trainmaster job submit FILE` names every problem with its line; a key that is not\n"
+        "known is one. Relative paths are resolved against the directory of the file. Numbers\n"
+        "that end in `_s` are seconds.\n"
+    )
+    text = f"# Job file\n\n{intro}"
+    for table in dict.fromkeys(key.table for key in KEYS):
+        rows = [(f"`{key.name}`", f"`{key.default}`" if key.default else key.absent, key.meaning)
+                for key in KEYS if key.table == table]  # fmt: skip
+        text += f"\n## {f'[{table}]' if table else 'At the top'}\n\n" + _table(("key", "default", "meaning"), rows)
+    return text
+
+
 def command_line() -> str:
     from trainmaster.cli.main import root
 
@@ -80,6 +97,7 @@ PAGES = {
     "reasons.md": reasons,
     "exit-codes.md": exit_codes,
     "settings.md": settings,
+    "job-file.md": job_file,
     "cli.md": command_line,
     "http-api.md": http_api,
 }

@@ -25,7 +25,8 @@ from trainmaster.storage.place import Shelf
 
 
 class View(Value):
-    """One directory. Instants are in microseconds, 0 if unknown; `sound` is None if it was never read whole."""
+    """One directory. Instants are in microseconds, 0 if unknown; `sound` is None if it was never read whole, and no
+    damage is seen from outside."""
 
     name: str
     state: str
@@ -90,7 +91,7 @@ def view_in(shelf: Shelf, name: str) -> View | None:
         world=manifest.world if manifest is not None else None,
         size_bytes=sum(sizes.values()),
         written_at=manifest.written_at if manifest is not None else 0,
-        sound=None,
+        sound=False if problem else None,
         verified_at=0,
         pin="",
         problem=problem,
