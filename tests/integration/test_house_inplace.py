@@ -73,7 +73,7 @@ def test_killed_host(house: House, standby: bool) -> None:
     members = house.detail(name).job.hosts
     (spare,) = set(house.hosts()) - set(members)
     ahead = house.children(spare)
-    assert len(ahead) == 1 + int(standby)  # the vault is one
+    assert len(ahead) == int(standby)
     before = workers(house, name)
     local.kill_host(house.state, members[0])
     now = after(house, name, 2)
