@@ -1,5 +1,6 @@
 """Places of checkpoints on a command line: paths and `s3://BUCKET/PREFIX`, and what goes wrong on the way to them."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,9 +56,10 @@ def writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         ours = (str(target), str(target.with_name(f".{target.name}")))
-        if error.filename is None or not os.fsdecode(error.filename).startswith(ours):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # says its own fix
+        if full or error.filename is None or not os.fsdecode(error.filename).startswith(ours):
             raise
-        fix = "give a path in a directory that exists, with room, and where you may write"
+        fix = "give a path in a directory that exists and where you may write"
         raise Failed(f"cannot write {target}", error.strerror or str(error), fix) from error
 
 
