@@ -70,7 +70,9 @@ class Range:
         if held is not None:
             send(held, SIGCONT)
         step = self.steps.newest()
-        least = epoch + 1 if any(victim.kind in ENDS_EPOCH for victim in shot.victims) else epoch
+        ends = any(victim.kind in ENDS_EPOCH for victim in shot.victims)
+        # Who falls while an epoch forms may be replaced in it; no step of it ends after the shot without all its ranks.
+        least = broken + 1 if shot.opener is not None and aimed else epoch + 1 if ends else epoch
         until(f"a step after {shot.words()}", lambda: self.steps.after(killed_s, least), RECOVER_S, 0.005)
         found = self.steps.after(killed_s, least)
         assert found is not None
