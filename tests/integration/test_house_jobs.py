@@ -92,6 +92,64 @@ def test_full_disk(house: House, small_disk: Path) -> None:
     assert [entry.name for entry in (small_disk / "c").iterdir()] == [f"step-{STEPS:08d}"]
 
 
+def full(house: House, disk: Path, **policy: int) -> tuple[str, Path]:
+    """A job that has one checkpoint, and which waits for the gate before its end, on a disk without room."""
+    asked = CheckpointPolicy(directory=str(disk / "c"), every_steps=STEPS - 20, keep=1, **policy)
+    name = house.submit(job("full", house.held(STEPS, STEPS - 5)).but(checkpoint=asked))
+    house.until(name, "a checkpoint", lambda detail: detail.job.published_step == STEPS - 20)
+    return name, fill(disk)
+
+
+def test_last_save_on_a_full_disk(house: House, small_disk: Path) -> None:
+    """1. The disk is full when a job has done its last step. 2. The job says so, with the next try, and stays: same
+    epoch, no restart. 3. Space is made: it is saved, and the job ends well."""
+    name, ballast = full(house, small_disk)
+    house.open_gate()
+    told = house.until(name, "two tries", lambda detail: detail.account.failed_saves > 1)
+    assert told.job.reason is not None
+    assert told.job.reason.token is Token.SAVE_FAILED
+    assert re.search(r"/c has \d+ bytes free, the save needs \d+; its state is kept in memory; tried again in \d+ s",
+                     told.job.reason.sentence)  # fmt: skip
+    shown = " ".join(house.cli("job", "show", name).stdout.split())
+    assert "its state is kept in memory" in shown, shown
+    ballast.unlink()
+    told = house.finish(name)
+    assert (told.job.published_step, told.job.epoch, told.job.restarts) == (STEPS, 1, 0)
+    assert (told.account.steps_lost_unplanned, told.account.incidents) == (0, ())
+
+
+def test_last_save_on_a_disk_that_stays_full(house: House, small_disk: Path) -> None:
+    """1. Nobody makes room while the job waits. 2. It fails once, without a restart, and says what was missing. 3. All
+    steps since its checkpoint count as lost."""
+    name, _ = full(house, small_disk, room_wait_s=2)
+    house.open_gate()
+    told = wait("it fails", lambda: detail if (detail := house.detail(name)).job.state == "failed" else None)
+    assert told.job.reason is not None
+    assert told.job.reason.token is Token.RESULT_UNSAVED
+    assert re.search(rf"{small_disk}/c has \d+ bytes free, the save needs \d+", told.job.reason.sentence)
+    assert (told.job.epoch, told.job.published_step) == (1, STEPS - 20)
+    assert told.account.failed_saves >= 3
+    assert told.account.steps_lost_unplanned == 20
+    assert [incident.cause.token for incident in told.account.incidents] == [Token.RESULT_UNSAVED]
+
+
+def test_leaving_on_a_full_disk(house: House, small_disk: Path) -> None:
+    """1. A job is asked to leave while its disk is full. 2. Its ranks wait with what they have. 3. Space is made: they
+    save and leave, and no step is lost."""
+    name, ballast = full(house, small_disk)
+    shown = house.cli("job", "requeue", name, "--reason", "planned work", "--yes")
+    assert shown.returncode == 0, shown
+    house.open_gate()
+    told = house.until(name, "a try", lambda detail: detail.account.failed_saves > 0)
+    ballast.unlink()
+    told = house.finish(name)
+    assert (told.job.published_step, told.account.steps_lost_planned, told.account.steps_lost_unplanned) == (
+        STEPS,
+        0,
+        0,
+    )
+
+
 def test_worker_dies_during_a_save(house: House) -> None:
     """1. A worker is killed while its checkpoint lies there half written. 2. The job resumes from the newest published
     one; what is half written is not taken for one. 3. After the next publish it is gone, and the losses are right."""

@@ -44,7 +44,15 @@ from trainmaster.core.fleet.inventory import HostSpec
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.invariants import broken
 from trainmaster.core.recovery.attempt import Attempt
-from trainmaster.core.recovery.events import EffectEnded, EpochPhase, Failure, How, Outcome, WorkerExited
+from trainmaster.core.recovery.events import (
+    CheckpointPublished,
+    EffectEnded,
+    EpochPhase,
+    Failure,
+    How,
+    Outcome,
+    WorkerExited,
+)
 from trainmaster.core.scheduling.job import Job
 from trainmaster.core.scheduling.request import JobSpec, RestartBudget
 
@@ -185,6 +193,10 @@ class Stage:
                 origin=origin,
             )
         )
+
+    def published(self, attempt: Attempt, step: int) -> None:
+        host, epoch = attempt.members[0], attempt.epoch.number
+        self.tell(CheckpointPublished(at=self.now, host=host, attempt=attempt.id, epoch=epoch, step=step))
 
     def train(self, attempt: Attempt, restored: int = 0) -> None:
         """From any point of forming to the first step."""

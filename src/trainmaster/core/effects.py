@@ -32,6 +32,7 @@ class PrepareAttempt(GangEffect):
     """Workers to start ahead, which come as far as they can without a rank; 0: none."""
     snapshot_every_steps: int = 0
     replicate_every_steps: int = 0
+    room_wait_s: int = 0
     agreement_every_steps: int | None = None
     domains: tuple[str, ...] = ()
     """For each of `hosts`: what is likely to fail together with it. Its copies in memory should lie elsewhere."""

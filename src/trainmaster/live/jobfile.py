@@ -22,6 +22,7 @@
     keep = 2
     snapshot_every_steps = 1                 # the default: into the memory of the hosts, at every step; 0: never
     replicate_every_steps = 1                # the default: and from there to another host; 0: never
+    room_wait_s = 600                        # the default: how long the last save waits for space on a full disk
 
     [restart]
     max_restarts = 3
@@ -166,8 +167,12 @@ def _checkpoint(table: Table, base: Path) -> CheckpointPolicy:
         every_steps=table.integer("every_steps", defaults.every_steps, 0, 10**9),
         keep=table.integer("keep", defaults.keep, 1, 10_000),
         snapshot_every_steps=table.integer("snapshot_every_steps", defaults.snapshot_every_steps, 0, 10**9),
-        replicate_every_steps=table.integer("replicate_every_steps", defaults.replicate_every_steps, 0, 10**9),
+        replicate_every_steps=table.integer("replicate_every_steps", _copies(table, defaults), 0, 10**9),
+        room_wait_s=table.integer("room_wait_s", defaults.room_wait_s, 0, 7 * int(_DAY_S)),
     )
+    if policy.replicate_every_steps and not policy.snapshot_every_steps:
+        fix = "remove it, or take snapshots: snapshot_every_steps = 1"
+        table.note("replicate_every_steps", "copies are made of snapshots, and there are none", fix)
     if table.has("every"):
         policy = policy.but(auto=table.choice("every", "", ("auto",)) == "auto", every_steps=0)
         if table.has("every_steps"):
@@ -176,6 +181,12 @@ def _checkpoint(table: Table, base: Path) -> CheckpointPolicy:
         table.note("dir", "the path is empty", "write a path, or remove the key for a directory below the job's own")
     table.finish()
     return policy
+
+
+def _copies(table: Table, defaults: CheckpointPolicy) -> int:
+    """Without snapshots there is nothing to copy, unless somebody says so."""
+    without = table.has("snapshot_every_steps") and table.integer("snapshot_every_steps", 1, 0, 10**9) == 0
+    return 0 if without else defaults.replicate_every_steps
 
 
 def _restart(table: Table) -> RestartBudget:

@@ -65,6 +65,11 @@ KEYS: Final = (
     _key("checkpoint.keep", "2", "Published checkpoints that are kept, 1 to 10000."),
     _key("checkpoint.snapshot_every_steps", "1", "Steps between snapshots into the memory of the hosts; 0: none."),
     _key("checkpoint.replicate_every_steps", "1", "Steps between copies of them to another host; 0: none."),
+    _key(
+        "checkpoint.room_wait_s",
+        "600",
+        "How long the last save waits for space on a full disk, trying again, before the job fails; 0 to 604800.",
+    ),
     _key("restart.max_restarts", "3", "Restarts through its own fault within `window_s`, 0 to 10000; then it fails."),
     _key("restart.window_s", "3600", "The time over which they count, 1 to 2592000."),
     _key("restart.same_failure_limit", "3", "Starts in a row that may fail the same way, 1 to 1000; then it fails."),

@@ -52,10 +52,17 @@ def refuse_foreign(root: Path, entries: tuple[Entry, ...], step: int, job: JobId
 
 
 def refuse_full(root: Path, needed_bytes: int) -> None:
-    """Raises `OSError` if a save cannot fit."""
+    """Raises `OSError` (see `lacks_room`) if a save cannot fit."""
     lacking = [problem for problem in before_save(directory.volume(root), needed_bytes) if problem.token == "no-space"]
     if lacking:
-        raise OSError(lacking[0].sentence)
+        refusal = OSError(lacking[0].sentence)
+        refusal.errno = errno.ENOSPC
+        raise refusal
+
+
+def lacks_room(error: OSError) -> bool:
+    """Whether a save failed for want of space: a full volume, or a quota."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def with_shortage(sentence: str, staging: Path, needed_bytes: int) -> str:

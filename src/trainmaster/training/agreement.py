@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from trainmaster.training.errors import SaveFailed
+from trainmaster.storage.saving import lacks_room
+from trainmaster.training.errors import NoRoom, SaveFailed
 
 T = TypeVar("T")
 
@@ -38,19 +39,21 @@ def maxima(*values: int) -> list[int]:
 
 
 def together(work: Callable[[], T]) -> list[T]:
-    """Does local work on every rank and returns all results. Raises `SaveFailed` on all ranks if it failed on any."""
-    outcome: tuple[T | None, str | None]
+    """Does local work on every rank and returns all results. Raises `SaveFailed` on all ranks if it failed on any;
+    `NoRoom` if a lack of space was among the reasons."""
+    outcome: tuple[T | None, str | None, bool]
     try:
-        outcome = (work(), None)
+        outcome = (work(), None, False)
     except OSError as error:
-        outcome = (None, str(error))
+        outcome = (None, str(error), lacks_room(error))
     except SaveFailed as error:
-        outcome = (None, str(error))
+        outcome = (None, str(error), isinstance(error, NoRoom))
     outcomes = gather(outcome)
-    failures = [f"rank {rank}: {failure}" for rank, (_, failure) in enumerate(outcomes) if failure is not None]
+    failures = [f"rank {rank}: {failure}" for rank, (_, failure, _) in enumerate(outcomes) if failure is not None]
     if failures:
-        raise SaveFailed("; ".join(failures))
-    return [result for result, _ in outcomes]  # type: ignore[misc]
+        kind = NoRoom if any(lacking for _, _, lacking in outcomes) else SaveFailed
+        raise kind("; ".join(failures))
+    return [result for result, _, _ in outcomes]  # type: ignore[misc]
 
 
 def on_first(work: Callable[[], T]) -> T:

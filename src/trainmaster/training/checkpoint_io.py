@@ -50,14 +50,14 @@ from trainmaster.storage import directory
 from trainmaster.storage.contents import Unsound, manifest_in
 from trainmaster.storage.directory import OwnerMark, Verdict
 from trainmaster.storage.directory_store import DirectoryStore
-from trainmaster.storage.saving import complete, publish, refuse_foreign, refuse_full, see, with_shortage
+from trainmaster.storage.saving import complete, lacks_room, publish, refuse_foreign, refuse_full, see, with_shortage
 from trainmaster.storage.transfer import Damage
 from trainmaster.training.agreement import broadcast, gather, on_first, together
 from trainmaster.training.distcp.planner import BalancedPlanner, CarefulPlanner
 from trainmaster.training.distcp.reader import CheckpointReader
 from trainmaster.training.distcp.writer import ShardWriter
 from trainmaster.training.distrust import Distrust
-from trainmaster.training.errors import SaveFailed, TrainingError
+from trainmaster.training.errors import NoRoom, SaveFailed, TrainingError
 
 
 class Saved(Value):
@@ -226,9 +226,9 @@ class Checkpoints:
             return sentence
 
         try:
-            return SaveFailed(on_first(explain_and_discard))
+            return type(failure)(on_first(explain_and_discard))
         except SaveFailed as second:
-            return SaveFailed(f"{failure}; and the staging directory could not be removed: {second}")
+            return type(failure)(f"{failure}; and the staging directory could not be removed: {second}")
 
     def published(self) -> tuple[int, ...]:
         """Steps to go on from (`own_steps`), as all see them. Raises `TrainingError` if not all see the same."""
@@ -311,12 +311,13 @@ def _local_bytes(state: object) -> int:
 
 def _save_failed(error: CheckpointException) -> SaveFailed:
     """What a failed collective write means; raises if the cause was no failing disk but a defect."""
-    told = []
+    told, kind = [], SaveFailed
     for rank, (cause, _) in sorted(error.failures.items()):
         if not isinstance(cause, OSError):
             raise RuntimeError(f"rank {rank} could not save: {cause}") from error
         told.append(f"rank {rank}: {cause}")
-    return SaveFailed("; ".join(told))
+        kind = NoRoom if lacks_room(cause) else kind
+    return kind("; ".join(told))
 
 
 def _load_problems(step: int, error: CheckpointException) -> tuple[Problem, ...]:

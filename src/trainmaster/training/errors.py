@@ -7,3 +7,7 @@ class TrainingError(Exception):
 
 class SaveFailed(Exception):
     """A save ended without a publish, on all ranks alike. Training goes on."""
+
+
+class NoRoom(SaveFailed):
+    """It found no room: the volume is full, or a quota is reached."""

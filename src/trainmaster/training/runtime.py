@@ -11,7 +11,6 @@ store that all have left the last collective, and leave by `os._exit(0)`, with n
 propagates there is no collective at all: the others may be anywhere.
 """
 
-import datetime
 import gc
 import math
 import mmap
@@ -31,21 +30,22 @@ import torch.distributed as dist
 from trainmaster.core.agent.board import SIZE, Board, Phase, Request
 from trainmaster.core.agent.ring import Slow
 from trainmaster.core.checkpoint.position import Position, proceed
+from trainmaster.core.checkpoint.space import UNSAVED
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.training import distrust, metrics
 from trainmaster.training.agreement import maxima
 from trainmaster.training.checkpoint_io import Checkpoints
 from trainmaster.training.distrust import Distrust
-from trainmaster.training.errors import SaveFailed, TrainingError
+from trainmaster.training.errors import NoRoom, SaveFailed, TrainingError
 from trainmaster.training.keeping import Keeping
+from trainmaster.training.lasting import pause, pauses
+from trainmaster.training.meeting import form_group, part
 from trainmaster.training.recorder import Recorder, record
 from trainmaster.training.replicas import EVERY_STEPS, Replicas
 from trainmaster.training.restoring import restore
 from trainmaster.training.stacks import answer_for_stacks
 from trainmaster.training.surroundings import Surroundings, read
 
-_TIMEOUT: Final = datetime.timedelta(minutes=10)
-_LEAVE_TIMEOUT: Final = datetime.timedelta(seconds=30)
 _DEFAULT_KEEP: Final = 3
 
 
@@ -67,7 +67,7 @@ def open_session(
     board = open_board(here.board)
     board.put("attached_at", _now())
     _advance(board, Phase.ATTACHED)
-    store = _form_group(here)
+    store = form_group(here)
     board.put("grouped_at", _now())
     _advance(board, Phase.GROUPED)
     answer_for_stacks(here.board)
@@ -106,6 +106,7 @@ class Session:
         self._loss = math.nan
         self._restored_step = 0
         self._saved_step = self._tried_step = -1
+        self._lacks_room = False  # for the newest save
         self._told_every_steps = 0
         self._stall_s = 0.0  # of the steps, by the newest save that is made from a snapshot
         self._failed_stores = 0
@@ -242,9 +243,10 @@ class Session:
             self._keeping.see_stored(maxima(*self._keeping.wait_stored()))
             self._note_stored()
         if not self._yielded and self._step > max(self._saved_step, 0):
-            self._save()
+            self._save_last()
             if self._checkpoints is not None and self._saved_step != self._step:
-                raise TrainingError(f"all steps are done, but their result is not saved: {self._board.note()}")
+                why = UNSAVED if self._lacks_room else "all steps are done, but their result is not saved"
+                raise TrainingError(f"{why}: {self._board.note()}")
         self._leave(Phase.YIELDED if self._yielded else Phase.FINISHED)
         return False
 
@@ -294,7 +296,7 @@ class Session:
         wanted = (self._is_due() or asked > self._seen_checkpoint) and self._saved_step != self._step
         last = leave or self._step >= total
         if (wanted and (last or not self._keeping.stores)) or (leave and self._saved_step != self._step):
-            self._save()
+            self._save_last() if leave and self._step < total else self._save()
         elif wanted:
             self._replicas.check(self._step, saving=True)
             self._keeping.want_store()
@@ -344,24 +346,39 @@ class Session:
             samples=self._samples, global_batch=self._global_batch, step=self._step, numerics=self._numerics
         )
 
-    def _save(self) -> None:
+    def _save_last(self) -> None:
+        """Saves a state that nobody will save later: where there is no room, all stay and try again."""
+        for pause_s, again in pauses(self._here.room_wait_s):
+            self._save(again)
+            if not self._lacks_room:
+                return
+            _advance(self._board, Phase.SAVING)
+            with self._recorder.phase(Slow.SAVE) if self._recorder else nullcontext():
+                pause(pause_s)
+        self._save()
+
+    def _save(self, again: str = "") -> None:
+        """`again`: what is said of the next try, if there is no room."""
         if self._checkpoints is None:
             return
         self._replicas.check(self._step, saving=True)
         assert self._model is not None
         assert self._optimizer is not None
         with self._recorder.phase(Slow.SAVE) if self._recorder else nullcontext():
-            self._save_now(self._checkpoints, self._model, self._optimizer)
+            self._save_now(self._checkpoints, self._model, self._optimizer, again)
 
-    def _save_now(self, checkpoints: Checkpoints, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        started = time.monotonic()
+    def _save_now(
+        self, checkpoints: Checkpoints, model: torch.nn.Module, optimizer: torch.optim.Optimizer, again: str
+    ) -> None:
+        started, self._lacks_room = time.monotonic(), False
         self._tried_step = self._step
         _advance(self._board, Phase.SAVING)
         try:
             saved = checkpoints.save(model, optimizer, self._position())
         except SaveFailed as failure:
             self._board.put("failed_saves", self._board.integer("failed_saves") + 1)
-            self._tell(f"the save of step {self._step} failed: {failure}")
+            self._lacks_room = isinstance(failure, NoRoom)
+            self._tell(f"the save of step {self._step} failed: {failure}{again if self._lacks_room else ''}")
         else:
             self._saved_step = saved.step
             self._board.put("last_save_s", time.monotonic() - started)
@@ -378,7 +395,7 @@ class Session:
         gc.collect()
         dist.barrier()
         _advance(self._board, phase)
-        _part(self._store, self.rank, self.world)
+        part(self._store, self.rank, self.world)
         sys.stdout.flush()
         sys.stderr.flush()
         if phase is not Phase.YIELDED or not self._stays:
@@ -416,48 +433,6 @@ def open_board(path: Path | None) -> Board:
     if not board.is_valid():
         raise TrainingError(f"{path} is not a board of this version; the agent and the job must use one version")
     return board
-
-
-def _form_group(here: Surroundings) -> dist.Store:
-    """Forms the process group with a store of this membership's own, so that no key of an earlier one is met."""
-    if here.master_addr in ("127.0.0.1", "localhost"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store: dist.Store
-    if here.alone:
-        store = dist.HashStore()
-    elif not here.managed:
-        store = next(iter(dist.rendezvous("env://", timeout=_TIMEOUT)))[0]
-    else:
-        store = dist.TCPStore(
-            here.master_addr,
-            here.master_port,
-            here.world,
-            is_master=here.rank == 0,
-            timeout=_TIMEOUT,
-            wait_for_workers=False,
-            master_listen_fd=here.store_fd if here.rank == 0 else None,
-        )
-    store = dist.PrefixStore(f"{here.attempt}/e{here.epoch}", store)
-    dist.init_process_group("gloo", store=store, rank=here.rank, world_size=here.world, timeout=_TIMEOUT)
-    return store
-
-
-def _part(store: dist.Store, rank: int, world: int) -> None:
-    """Returns when every rank is out of its last collective; rank 0, which may host the store, returns last.
-
-    A rank that dies here takes nothing with it, since all work is saved: it is reported, not waited for.
-    """
-    store.set_timeout(_LEAVE_TIMEOUT)
-    try:
-        if store.add("parting/arrived", 1) == world:
-            store.set("parting/all", "1")
-        store.wait(["parting/all"])
-        if store.add("parting/gone", 1) == world:
-            store.set("parting/last", "1")
-        if rank == 0:
-            store.wait(["parting/last"])
-    except (dist.DistError, RuntimeError) as error:
-        print(f"trainmaster: rank {rank} left without the others: {error}", file=sys.stderr, flush=True)
 
 
 def _checkpoints(here: Surroundings) -> Checkpoints | None:

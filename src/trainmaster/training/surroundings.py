@@ -13,6 +13,9 @@ from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.base.value import Value
 from trainmaster.training.errors import TrainingError
 
+ROOM_WAIT_S = 600
+"""Where no launcher says it."""
+
 
 class Surroundings(Value):
     """`store_fd` is a listening socket for the rendezvous store; `alone` means that no launcher is there."""
@@ -40,6 +43,7 @@ class Surroundings(Value):
     vault: Path | None
     snapshot_every_steps: int
     replicate_every_steps: int
+    room_wait_s: int
 
     def attempt_number(self) -> int:
         """Number of the attempt in its job; 0 outside of Trainmaster."""
@@ -74,6 +78,7 @@ def read(environ: Mapping[str, str], host: str) -> Surroundings:
         vault=_path(environ, environment.VAULT),
         snapshot_every_steps=_number(environ, environment.SNAPSHOT_EVERY_STEPS, 0),
         replicate_every_steps=_number(environ, environment.REPLICATE_EVERY_STEPS, 0),
+        room_wait_s=_number(environ, environment.ROOM_WAIT_S, ROOM_WAIT_S),
     )
     if not 0 <= result.rank < result.world:
         raise TrainingError(

@@ -96,6 +96,18 @@ def test_how_often_to_save_may_be_left_open(tmp_path: Path) -> None:
     assert "'often' is not known" in problems(tmp_path, f'{SMALL}[checkpoint]\nevery = "often"\n')[0]
 
 
+def test_copies_of_no_snapshots(tmp_path: Path) -> None:
+    """1. Without snapshots nothing is copied. 2. To ask for copies all the same is refused, with the way out."""
+    (tmp_path / "job.toml").write_text(f"{SMALL}[checkpoint]\nsnapshot_every_steps = 0\n")
+    asked = load(tmp_path / "job.toml").checkpoint
+    assert (asked.snapshot_every_steps, asked.replicate_every_steps) == (0, 0)
+    table = "[checkpoint]\nsnapshot_every_steps = 0\nreplicate_every_steps = 5\n"
+    assert problems(tmp_path, SMALL + table) == [
+        "line 6: checkpoint.replicate_every_steps: copies are made of snapshots, and there are none; "
+        "remove it, or take snapshots: snapshot_every_steps = 1"
+    ]
+
+
 def test_all_problems_at_once(tmp_path: Path) -> None:
     text = 'nam = "x"\ncommand = []\nhosts = 0\nranks_per_host = "8"\n[env]\nA = 1\n[checkpoint]\nkeep = 0\n'
     assert problems(tmp_path, text) == [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.core.accounting.replay import steps_lost
+from trainmaster.core.accounting.replay import published_step, steps_lost
 from trainmaster.core.accounting.report import Incident
 from trainmaster.core.accounting.timeline import Span, incident_keys, key
 from trainmaster.core.base.ids import HostId
@@ -27,7 +27,9 @@ def incidents(
         if span.incident:
             begun.setdefault(span.incident, span.start)
     epochs = [(attempt, epoch) for attempt in attempts for epoch in attempt.epochs]
-    lost = steps_lost(epoch for _, epoch in epochs)
+    failed = job.ended_at is not None and bool(epochs) and key(*epochs[-1]) in known
+    left = published_step(epoch for _, epoch in epochs) if failed else None  # what was in memory is gone
+    lost = steps_lost((epoch for _, epoch in epochs), left)
     for (attempt, epoch), later, steps in zip(epochs, [*epochs[1:], None], lost, strict=False):
         name = key(attempt, epoch)
         if name in known:

@@ -6,10 +6,13 @@ is repeated because of the last epoch that had done it: its end is what made tha
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trainmaster.core.accounting.timeline import key
 from trainmaster.core.recovery.attempt import Attempt, Epoch
+
+STORAGE: Final = "storage"
+"""See `EpochPhase.origin`."""
 
 
 class Again(NamedTuple):
@@ -45,10 +48,18 @@ def _again(
             low = earlier.last_step
 
 
-def steps_lost(epochs: Iterable[Epoch]) -> list[int]:
-    """For each epoch the steps that the next one that restored anything did not find in its checkpoint."""
+def published_step(epochs: Iterable[Epoch]) -> int:
+    """The newest step that is known to be in storage; 0 if none is."""
+    told = list(epochs)
+    restored = [epoch.restored_step for epoch in told if epoch.restored_from == STORAGE]
+    return max([0, *restored, *(epoch.published_step for epoch in told)])
+
+
+def steps_lost(epochs: Iterable[Epoch], left: int | None = None) -> list[int]:
+    """For each epoch the steps that the next one that restored anything did not find in its checkpoint. `left`: what
+    could be gone on from, where no epoch will follow."""
     lost: list[int] = []
-    restored: int | None = None
+    restored = left
     for epoch in reversed(list(epochs)):
         lost.append(max(epoch.last_step - max(restored, 0), 0) if restored is not None else 0)
         restored = epoch.restored_step if epoch.restored_at is not None else restored

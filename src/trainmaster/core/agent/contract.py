@@ -94,6 +94,7 @@ def _of_attempt(prepare: PrepareAttempt, job_dir: str) -> dict[str, str | int]:
         names.CHECKPOINT_KEEP: prepare.checkpoint_keep,
         names.SNAPSHOT_EVERY_STEPS: prepare.snapshot_every_steps,
         names.REPLICATE_EVERY_STEPS: prepare.replicate_every_steps,
+        names.ROOM_WAIT_S: prepare.room_wait_s,
     }
     if prepare.agreement_every_steps is not None:
         given[names.AGREEMENT_EVERY_STEPS] = prepare.agreement_every_steps

@@ -51,6 +51,11 @@ REPLICAS_DISAGREE: Final[Row] = (
     "Ranks that should hold the same parameters hold different bits: a host computed or kept them wrongly.",
     "The job goes on from the last state that agreed. Verify the host that is named; if none is, all of them.",
 )
+RESULT_UNSAVED: Final[Row] = (
+    "result-unsaved",
+    "All steps are done, but the last save found no room for as long as the job was to wait; its memory is given back.",
+    "Make room at the path that is named, and requeue it: it does the steps since its last checkpoint again.",
+)
 
 # Health
 HEALTH_OBSERVES: Final[Row] = (

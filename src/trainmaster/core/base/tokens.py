@@ -168,6 +168,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Look at the host: it may hang on storage or memory. See `trainmaster host why HOST`.",
     )
     REPLICAS_DISAGREE = token_rows.REPLICAS_DISAGREE
+    RESULT_UNSAVED = token_rows.RESULT_UNSAVED
     WORKER_KILLED = (
         "worker-killed",
         "A worker process was ended by a signal that nobody here sent (often SIGKILL by the out-of-memory killer).",

@@ -11,6 +11,8 @@ from typing import Final
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.listing import Problem
 
+UNSAVED: Final = "all steps are done, but their result is not saved: there is no room for it"
+"""What a job says at its end if nobody made room; the engine knows by it that another try is of no use."""
 _STRIPED: Final = frozenset({"lustre", "beegfs", "gpfs", "ceph"})
 _FULL_PERCENT: Final = 85
 _NO_INODES_PERCENT: Final = 99

@@ -20,6 +20,7 @@ from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.checkpoint.space import UNSAVED
 from trainmaster.core.diagnosis.replicas import TIED, WORDS
 from trainmaster.core.recovery.events import WorkerExited, WorkersExited
 from trainmaster.core.recovery.exits import Exit
@@ -90,6 +91,8 @@ def first_cause(lost: Iterable[tuple[HostId, Instant, str]], exits: Iterable[Exi
     own = next((exit for exit in failed if not is_echo(exit)), None)
     if own is None:
         return None
+    if UNSAVED in _text(own):
+        return _result_unsaved(own, ranks)
     return _replicas_disagree(own, ranks) if WORDS in _text(own) else _worker_failed(own, ranks)
 
 
@@ -138,6 +141,22 @@ def _replicas_disagree(exit: WorkerExited, failed: int) -> FirstCause:
         rank=exit.rank if blamed else None,
         signature=WORDS,
         job_fault=True,
+    )
+
+
+def _result_unsaved(exit: WorkerExited, failed: int) -> FirstCause:
+    """The ranks have waited for room as long as they were to; a restart would find none either."""
+    text = _text(exit)
+    return FirstCause(
+        reason=Reason(
+            token=Token.RESULT_UNSAVED, sentence=text[text.index(UNSAVED) :], numbers={"ranks_failed": failed}
+        ),
+        at=exit.at,
+        host=None,
+        rank=None,
+        signature=UNSAVED,
+        job_fault=True,
+        hopeless=True,
     )
 
 

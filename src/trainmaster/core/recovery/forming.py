@@ -88,6 +88,7 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             standby=spec.ranks_per_host if spec.restart.standby else 0,
             snapshot_every_steps=spec.checkpoint.snapshot_every_steps,
             replicate_every_steps=spec.checkpoint.replicate_every_steps,
+            room_wait_s=spec.checkpoint.room_wait_s,
         )
     )
 

@@ -133,6 +133,7 @@ def yield_overdue(step: Step, attempt: Attempt) -> None:
         return
     limit_s = in_seconds(step.state.jobs[attempt.job].spec.yield_deadline)
     sentence = f"{handover.reason.sentence}; the ranks had not saved and left within {limit_s:g} s and were stopped"
+    sentence += f"; {epoch.save_failure}" if epoch.save_failure else ""
     reason = Reason(token=Token.DEADLINE_PASSED, sentence=sentence, numbers={"yield_deadline_s": limit_s})
     if handover.requeue:
         end(step, attempt, AttemptState.PREEMPTED, JobState.QUEUED, reason, gently=True)

@@ -23,6 +23,8 @@ class CheckpointPolicy(Value):
     replicate_every_steps: int = 1
     """Snapshots that are copied to another host as well; 0: none, and then the loss of a host goes back to storage. The
     next snapshot waits for the copy, so it takes no more of the network than there is."""
+    room_wait_s: int = 600
+    """How long the ranks stay, with their state in memory, where the last save finds no room; tried again meanwhile."""
     keep: int = 2
     """Published checkpoints that retention keeps; at least 1."""
 

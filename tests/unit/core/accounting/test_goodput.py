@@ -360,6 +360,27 @@ def test_a_failure_that_ended_the_job_is_an_incident() -> None:
     assert incident.seconds_by_phase == {"interrupt": 7.0}
 
 
+def test_what_was_only_in_memory_is_lost_with_a_job_that_fails() -> None:
+    """1. A job published step 40, is interrupted at 50, and goes on from memory at 50. 2. At 60 it fails for good: its
+    memory goes, so twenty steps were lost. 3. The same after a resume from a checkpoint that it did not write."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=1, restart=RestartBudget(max_restarts=1)))
+    play.published(attempt, 40)
+    play.exit(attempt, 0, "failed", signal=9, step=50)
+    play.settle()
+    play.phase(attempt, Phase.RESTORED, 50, origin="own memory")
+    play.phase(attempt, Phase.TRAINING, 51)
+    assert play.account("job-1").steps_lost_unplanned == 0
+    play.exit(attempt, 0, "failed", signal=9, step=60)
+    assert play.job("job-1").state is JobState.FAILED
+    assert [each.steps_lost for each in play.account("job-1").incidents] == [0, 20]
+    play = stage(1)
+    attempt = play.running(job_spec(hosts=1, restart=RestartBudget(max_restarts=0)))
+    play.phase(attempt, Phase.RESTORED, 30, origin="storage")
+    play.exit(attempt, 0, "failed", signal=9, step=50)
+    assert play.account("job-1").steps_lost_unplanned == 20
+
+
 def test_who_came_and_who_left() -> None:
     """1. A host drains after 50 s and a spare takes its place. 2. The stays of both meet there; who was a member all
     the time is not listed."""

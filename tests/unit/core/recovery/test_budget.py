@@ -8,6 +8,7 @@ from tests.unit.fixtures import failure, job_spec, stage
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, Instant, after, seconds
+from trainmaster.core.checkpoint.space import UNSAVED
 from trainmaster.core.recovery.budget import Advice, advise
 from trainmaster.core.scheduling.job import FailureNote, JobState
 from trainmaster.core.scheduling.request import RestartBudget
@@ -122,3 +123,23 @@ def test_a_step_ends_the_row_of_failures_at_start() -> None:
         play.exit(attempt, 0, "failed", failure("ValueError", "x"), step=1 if restart == 2 else -1)
     assert play.job("job-1").state is JobState.ACTIVE
     assert len(play.job("job-1").failures) == 4
+
+
+def test_a_result_that_finds_no_room_is_not_tried_again() -> None:
+    """1. Both ranks of a job have waited for room as long as they were to. 2. It fails with what they say, at once:
+    a restart would find the same disk. 3. The steps that are in no checkpoint count as lost, and no host is blamed."""
+    play = stage(2)
+    attempt = play.running(job_spec())
+    play.published(attempt, 1100)
+    said = failure(
+        "TrainingError", f"{UNSAVED}: the save of step 1120 failed: /ckpt has 0 bytes free, the save needs 9"
+    )
+    for rank in (0, 1):
+        play.exit(attempt, rank, "failed", said, step=1120)
+    job = play.job("job-1")
+    assert (job.state, len(attempt.epochs)) == (JobState.FAILED, 1)
+    assert job.reason is not None
+    assert job.reason.token is Token.RESULT_UNSAVED
+    assert job.reason.sentence.endswith("/ckpt has 0 bytes free, the save needs 9")
+    assert play.account("job-1").steps_lost_unplanned == 20
+    assert play.states("h1", "h2") == ["ready"] * 2
