@@ -1,10 +1,15 @@
-"""A training whose replicas should stay equal, and one bit that flips once: `replicas.py KIND STEPS RANK STEP MARKER`.
+"""A training whose replicas should stay equal, and one bit that flips once.
+
+    replicas.py KIND STEPS RANK STEP SAVED MARKER
 
 KIND is `plain` (each rank holds all of it) or `sharded`. After STEP one bit of a weight of RANK flips, if MARKER does
-not exist yet.
+not exist yet. What is published by then is the state after SAVED, exactly: that step does not end before all that was
+to be copied and stored until then is, and the bit waits for the name of the checkpoint.
 """
 
+import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -13,8 +18,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import trainmaster.training as tm
+from trainmaster.core.agent import environment
+from trainmaster.core.checkpoint.listing import step_name
+from trainmaster.training.runtime import Session
 
-kind, total, victim, flip_after, marker = sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5])
+kind, total, victim, flip_after, saved, marker = sys.argv[1], *map(int, sys.argv[2:6]), Path(sys.argv[6])
 
 
 def flip(model: torch.nn.Module) -> None:
@@ -22,6 +30,23 @@ def flip(model: torch.nn.Module) -> None:
     weight = model[0].weight.detach()
     weight = weight.to_local() if kind == "sharded" else weight
     weight.view(-1).view(torch.int32)[3] ^= 1 << 24
+
+
+def rest(session: Session) -> None:
+    """Returns when no snapshot of this rank is on its way, to a peer or to storage."""
+    keeping = session._keeping
+    while True:
+        waiting, copying, _, stored_step, failed_stores, _ = keeping.words(hurry=False)
+        is_stored = stored_step >= keeping.storing_step or failed_stores > keeping.failed_stores
+        if is_stored and not waiting and not copying:
+            return
+        time.sleep(0.001)
+
+
+def await_published(step: int) -> None:
+    path = Path(os.environ[environment.CHECKPOINT_DIR], step_name(step))
+    while not path.exists():
+        time.sleep(0.001)
 
 
 def main() -> None:
@@ -34,6 +59,8 @@ def main() -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         session.restore(model=model, optimizer=optimizer, global_batch=session.world)
         for step in session.steps(total=total):
+            if step == saved:
+                rest(session)
             inputs = torch.sin(torch.arange(64.0) * (step + session.rank)).view(1, 64)
             loss = (model(inputs) - 1).square().mean()
             loss.backward()
@@ -45,6 +72,7 @@ def main() -> None:
             loss = loss.detach().clone()
             dist.all_reduce(loss)
             if session.rank == victim and step == flip_after and not marker.exists():
+                await_published(saved)
                 marker.touch()
                 flip(model)
             session.report(step, loss=loss.item(), samples=session.samples + session.world)

@@ -39,6 +39,8 @@ from trainmaster.storage.transfer import THREADS, write
 T = TypeVar("T")
 _LOOK_S: Final = 0.01
 _LOOK_LONG_S: Final = 0.2
+_CHANGES_BY_A_WRITER: Final = 5
+"""Of names, at most: its shard; its part, hidden and under its name; likewise a part that says why there is none."""
 
 
 class Shard(Value):
@@ -181,15 +183,19 @@ class Staging:
         return ""
 
     def discard(self, sentence: str, needed_bytes: int) -> str:
-        """Removes the directory of a save that failed; the sentence, with what a lack of space means here. What can't
-        be removed (others still write there) stays hidden and goes with a later retention."""
-        try:
-            if self.path.exists():
-                sentence = with_shortage(sentence, self.path, needed_bytes)
+        """Removes the directory of a save that failed; the sentence, with what a lack of space means here. A writer
+        that does not know yet may change what is being removed, but each has only a few files to put. What can't be
+        removed even so stays hidden and goes with the retention of a later membership."""
+        told, tries = "", _CHANGES_BY_A_WRITER * self.order.world
+        while self.path.exists():
+            try:
+                told = told or with_shortage(sentence, self.path, needed_bytes)
                 directory.remove(self.path)
-        except OSError as error:
-            return f"{sentence}; and {self.order.staging} could not be removed: {error}"
-        return sentence
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or tries == 0:
+                    return f"{told or sentence}; and {self.order.staging} could not be removed: {error}"
+                tries -= 1
+        return told or sentence
 
     def _refuse_outrun(self) -> None:
         mark, step = self.mark, self.order.step

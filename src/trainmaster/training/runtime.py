@@ -331,9 +331,8 @@ class Session:
         """What the vault says of storage, on the board."""
         keeping, board = self._keeping, self._board
         if keeping.failed_stores > self._failed_stores:
-            board.put("failed_saves", board.integer("failed_saves") + keeping.failed_stores - self._failed_stores)
-            self._failed_stores = keeping.failed_stores
-            self._tell(f"a save from a snapshot failed: {keeping.note()}")
+            more, self._failed_stores = keeping.failed_stores - self._failed_stores, keeping.failed_stores
+            self._tell_failed(f"a save from a snapshot failed: {keeping.note()}", more)
         if keeping.stored_step > max(self._saved_step, self._restored_step):
             self._saved_step = keeping.stored_step
             board.put("published_step", keeping.stored_step)
@@ -376,9 +375,8 @@ class Session:
         try:
             saved = checkpoints.save(model, optimizer, self._position())
         except SaveFailed as failure:
-            self._board.put("failed_saves", self._board.integer("failed_saves") + 1)
             self._lacks_room = isinstance(failure, NoRoom)
-            self._tell(f"the save of step {self._step} failed: {failure}{again if self._lacks_room else ''}")
+            self._tell_failed(f"the save of step {self._step} failed: {failure}{again if self._lacks_room else ''}", 1)
         else:
             self._saved_step = saved.step
             self._board.put("last_save_s", time.monotonic() - started)
@@ -408,6 +406,12 @@ class Session:
             self._recorder.close()
         if self._metrics is not None:
             self._metrics.close()
+
+    def _tell_failed(self, sentence: str, more: int) -> None:
+        """So many more saves failed. Whoever sees the number go up reads the note next, so the note comes first."""
+        self._tell(sentence)
+        self._board.put("failed_saves", self._board.integer("failed_saves") + more)
+        self._board.publish()
 
     def _tell(self, sentence: str) -> None:
         """A note on the board, and a line on rank 0's standard error; nothing for an empty sentence."""

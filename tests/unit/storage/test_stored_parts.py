@@ -243,3 +243,30 @@ def test_parts_that_do_not_come_or_are_of_another_moment_end_it(tmp_path: Path) 
         staging.gather(at(1), {}, 9.0)
     assert staging.discard("why", 0) == "why"
     assert os.listdir(tmp_path) == []
+
+
+def test_a_writer_that_comes_late_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. A store failed, and its directory is being removed. 2. A writer that does not know yet puts its part when all
+    files are gone and the directory is not. 3. It is removed all the same. 4. One that puts files without end is told.
+    """
+    staging = Staging(order(tmp_path, 1), threading.Event())
+    staging.open(0)
+    told, payload = shard(1, 1)
+    late = 1
+    remove = os.rmdir
+
+    def remove_late(path: str, **where: int) -> None:
+        nonlocal late
+        if late:
+            late -= 1
+            staging.put(staging.write(told, payload, "h1"))
+        remove(path, **where)
+
+    monkeypatch.setattr(os, "rmdir", remove_late)
+    assert staging.discard("why", 0) == "why"
+    assert late == 0
+    assert os.listdir(tmp_path) == []
+    staging.open(0)
+    late = 1000
+    assert "why; and .staging-step-00000001-e1-parts could not be removed: [Errno 39]" in staging.discard("why", 0)
+    assert late > 900

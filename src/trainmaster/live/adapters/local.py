@@ -291,11 +291,13 @@ def _plan_for(state: Path, host: HostId) -> LocalPlan:
     return plan
 
 
-def kill_host(state: Path, host: HostId) -> None:
+def kill_host(state: Path, *names: HostId) -> None:
     """Cuts the power: agent, keepers and workers of the host die at once, its memory and its disk are gone. The nanny
-    boots it again after the fleet's `reboot_s`. Raises `UserError`."""
-    _cut_power(state, host)
-    shutil.rmtree(host_dir(state, host), ignore_errors=True)
+    boots it again after the fleet's `reboot_s`. Several hosts hang on one switch: none can tell that another one is
+    gone. Raises `UserError`."""
+    _cut_power(state, *names)
+    for host in names:
+        shutil.rmtree(host_dir(state, host), ignore_errors=True)
 
 
 def reboot_host(state: Path, host: HostId) -> None:
@@ -303,8 +305,19 @@ def reboot_host(state: Path, host: HostId) -> None:
     _cut_power(state, host)
 
 
-def _cut_power(state: Path, host: HostId) -> None:
-    plan = _plan_for(state, host)
+def _cut_power(state: Path, *names: HostId) -> None:
+    plans = {host: _plan_for(state, host) for host in names}
+    dark = [_silence(state, plan, host) for host, plan in plans.items()]
+    killed = [process for memory, _ in dark for process in _end_workers(memory)]
+    for host in names:
+        _end_steps(state, host)
+    wait_gone((*killed, *(agent for _, agent in dark if agent is not None)), 5.0)
+    for memory, _ in dark:
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+def _silence(state: Path, plan: LocalPlan, host: HostId) -> tuple[Path, ProcessName | None]:
+    """Kills the agent, which is all that speaks for a host. Where its memory is now, and who the agent was."""
     memory = memory_dir(plan, host)
     gone = memory.with_name(f".{host}-{os.getpid()}-{time.monotonic_ns()}")
     with contextlib.suppress(FileNotFoundError):
@@ -312,10 +325,7 @@ def _cut_power(state: Path, host: HostId) -> None:
     agent = process_of(state, agent_of(host))
     if agent is not None:
         send(agent, signal.SIGKILL)
-    killed = _end_workers(gone)
-    _end_steps(state, host)
-    wait_gone((*killed, *([agent] if agent is not None else [])), 5.0)
-    shutil.rmtree(gone, ignore_errors=True)
+    return gone, agent
 
 
 def _end_steps(state: Path, host: HostId) -> None:
