@@ -22,6 +22,7 @@ class Memory(msgspec.Struct):
     index: int = 0
     now: Instant = Instant(0)
     lease: int = 0
+    fleet: str = ""
     counts: dict[str, int] = {}
     done: dict[HostId, int] = {}
     pending: dict[EffectId, Pending] = {}
@@ -45,6 +46,7 @@ class FakeEngine:
         if isinstance(event, LeaseTaken):
             assert event.lease > state.lease
             state.lease = event.lease
+            state.fleet = state.fleet or event.fleet
         elif isinstance(event, TimePassed):
             state.wake = None
         elif isinstance(event, AgentSilent):

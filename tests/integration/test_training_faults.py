@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.training_cluster import TINY, Membership, Warm
 
+from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import Phase, Request
 from trainmaster.core.checkpoint.listing import staging_name
 
@@ -55,12 +56,14 @@ def test_a_full_disk_fails_saves_but_not_the_job(
     warm: Warm, tmp_path: Path, small_volume: Path, spare_bytes: int, told: str
 ) -> None:
     """1. A save finds no space: before it starts, in the middle, or because inodes are used up. 2. All ranks count a
-    failed save and train on; the staging directory is gone. 3. A request to yield is not followed without a save.
+    failed save and train on; the staging directory is gone. 3. A request to yield is not followed without a save, which
+    is tried again for a second.
     4. Space comes back, the next save is published, the job ends well."""
     filler = small_volume / "filler"
     filler.write_bytes(bytes((16 << 20) - spare_bytes))
     flags = ("--steps=100000", *TINY, "--step-sleep=0.02")  # it is asked to leave long before
-    with Membership(warm, tmp_path, *flags, every=10, checkpoints=small_volume / "checkpoints") as job:
+    there, patience = small_volume / "checkpoints", {environment.ROOM_WAIT_S: "1"}
+    with Membership(warm, tmp_path, *flags, every=10, checkpoints=there, environ=patience) as job:
         job.wait_until(lambda: all(board.integer("failed_saves") >= 1 for board in job.boards), "a failed save")
         notes = [board.note() for board in job.boards]
         assert all(told in note for note in notes), notes

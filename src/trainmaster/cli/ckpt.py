@@ -435,6 +435,9 @@ def _judge(place: Place, note: bool) -> JudgedView:
 def _owner(root: Path, job: str | None) -> JobId:
     known = survey.owners(directory.look(root))
     if job is not None:
+        meant = [name for name in known if name.partition("@")[0] == job]
+        if job not in known and len(meant) == 1:
+            return meant[0]
         if job not in known:
             raise NoSuchThing(f"{job} has no checkpoints in {root}", f"there are {', '.join(known) or 'none'}")
         return JobId(job)

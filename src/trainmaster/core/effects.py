@@ -33,6 +33,7 @@ class PrepareAttempt(GangEffect):
     snapshot_every_steps: int = 0
     replicate_every_steps: int = 0
     room_wait_s: int = 0
+    fleet: str = ""
     agreement_every_steps: int | None = None
     domains: tuple[str, ...] = ()
     """For each of `hosts`: what is likely to fail together with it. Its copies in memory should lie elsewhere."""

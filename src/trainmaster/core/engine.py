@@ -208,6 +208,7 @@ def _registered(step: Step, event: AgentRegistered) -> None:
 def _lease_taken(step: Step, event: LeaseTaken) -> None:
     assert event.lease > step.state.lease, (event.lease, step.state.lease)
     step.state.lease = event.lease
+    step.state.fleet = step.state.fleet or event.fleet
     hosts.lease_taken(step)
 
 

@@ -102,6 +102,8 @@ class LeaseTaken(Event):
 
     lease: int
     by: Owner
+    fleet: str = ""
+    """An id for the fleet, drawn by the server at its first start, when there was none yet."""
 
 
 class TimePassed(Event):

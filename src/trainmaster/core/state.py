@@ -38,6 +38,8 @@ class ClusterState(msgspec.Struct, kw_only=True):
     """Index of the last event applied; 0: none."""
     now: Instant = Instant(0)
     lease: int = 0
+    fleet: str = ""
+    """What tells this fleet from all others, whose jobs are counted from 1 as well; empty: nobody drew it."""
     hosts: dict[HostId, Host] = {}
     jobs: dict[JobId, Job] = {}
     attempts: dict[AttemptId, Attempt] = {}

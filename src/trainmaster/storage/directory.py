@@ -27,8 +27,8 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class OwnerMark(Value):
-    """Lies in every directory that we make, so that a deletion can tell ours from others. `token` is of one save, where
-    a place needs it."""
+    """Lies in every directory that we make, so that a deletion can tell ours from others. `job` is told from those of
+    other fleets (`ids.owner_id`); `token` is of one save, where a place needs it."""
 
     job: JobId
     attempt: int

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.ids import JobId, owner_text
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, published_steps, step_of, unpublished_of
 from trainmaster.core.checkpoint.manifest import Manifest
@@ -183,11 +183,13 @@ def _why(entry: Entry, goes: bool, job: JobId, newest: frozenset[int]) -> str:
     if entry.pin:
         return f"pinned: {entry.pin}"
     if is_save:
-        return "a save that may still be running" if entry.owner in (None, job) else f"it is {entry.owner}'s"
+        return (
+            "a save that may still be running" if entry.owner in (None, job) else f"it is {owner_text(entry.owner)}'s"
+        )
     if step is None or entry.owner is None:
         return "it does not say whose it is"
     if entry.owner != job:
-        return f"it is {entry.owner}'s"
+        return f"it is {owner_text(entry.owner)}'s"
     if step in newest:
         return f"it is among the newest {len(newest)} that count"
     return "it was read whole and found sound" if entry.sound else "it is newer than what counts"

@@ -28,7 +28,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from trainmaster.core.base.ids import AttemptId, JobId
+from trainmaster.core.base.ids import AttemptId, JobId, owner_text
 from trainmaster.core.base.machine import Chapter
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
@@ -294,7 +294,8 @@ def _whose(manifest: Manifest, job: JobId) -> str:
     """A sentence if another job wrote the checkpoint."""
     if manifest.job == job:
         return ""
-    return f"goes on from step {manifest.step}, which job {manifest.job} wrote: this job has no checkpoint of its own"
+    who = owner_text(manifest.job)
+    return f"goes on from step {manifest.step}, which job {who} wrote: this job has no checkpoint of its own"
 
 
 def _local_bytes(state: object) -> int:

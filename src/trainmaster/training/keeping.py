@@ -402,7 +402,7 @@ class _Vault:
                 rank=here.rank,
                 world=here.world,
                 epoch=here.epoch,
-                job=here.job,
+                job=here.owner,
                 attempt=here.attempt,
                 arena=str(here.arena),
                 directory=str(here.checkpoint_dir or ""),

@@ -443,7 +443,7 @@ def _checkpoints(here: Surroundings) -> Checkpoints | None:
     if here.checkpoint_dir is None:
         return None
     assert here.checkpoint_keep is not None
-    mark = OwnerMark(job=here.job, attempt=here.attempt_number(), epoch=here.epoch)
+    mark = OwnerMark(job=here.owner, attempt=here.attempt_number(), epoch=here.epoch)
     return Checkpoints(here.checkpoint_dir, mark, here.attempt, here.checkpoint_keep, distrust.noted(here.job_dir))
 
 

@@ -27,6 +27,8 @@ class Surroundings(Value):
     alone: bool
     managed: bool
     job: JobId
+    owner: JobId
+    """Of its checkpoints: the job, told from that of another fleet with the same number."""
     attempt: AttemptId
     epoch: int
     host: str
@@ -64,6 +66,7 @@ def read(environ: Mapping[str, str], host: str) -> Surroundings:
         alone=alone,
         managed=managed,
         job=JobId(environ.get(environment.JOB, "local")),
+        owner=JobId(environ.get(environment.OWNER) or environ.get(environment.JOB, "local")),
         attempt=AttemptId(environ.get(environment.ATTEMPT, "local.a1")),
         epoch=_number(environ, environment.EPOCH, restarts + 1),
         host=environ.get(environment.HOST, host),

@@ -90,3 +90,8 @@ def test_ranks_of_the_second_host() -> None:
     expected |= {"TRAINMASTER_ARENA": "/shm/memory/arena-3", "TRAINMASTER_SNAPSHOT_EVERY_STEPS": "0"}
     expected |= {"TRAINMASTER_EPOCH": "4", "TRAINMASTER_CHECKPOINT_DIR": "/jobs/job-1/checkpoints"}
     assert {name: seen[name] for name in expected} == expected
+    assert (seen["TRAINMASTER_JOB"], seen["TRAINMASTER_OWNER"]) == ("job-1", "job-1")
+    other = worker_environment(
+        PREPARE.but(fleet="f3a9c2d1"), launch, 1, "/board", "/error", "/jobs/job-1", "/shm/memory"
+    )
+    assert (other["TRAINMASTER_JOB"], other["TRAINMASTER_OWNER"]) == ("job-1", "job-1@f3a9c2d1")

@@ -172,6 +172,10 @@ def test_cleaning_wants_to_know_whose(line: CommandLine, root: Path) -> None:
     plan = items(line.run("ckpt", "gc", str(root), "--keep", "1", "--job", "job-1", "--dry-run", "-o", "json"))
     assert {each["name"]: each["act"] for each in plan}["step-00000020"] == "leave"
     assert line.run("ckpt", "gc", str(root), "--keep", "1", "--job", "job-9", "--dry-run").code == 3
+    for entry in root.rglob("owner.json"):  # the same number in another fleet
+        entry.write_text(entry.read_text().replace('"job-1"', '"job-1@f3a9c2d1"'))
+    again = items(line.run("ckpt", "gc", str(root), "--keep", "1", "--job", "job-1", "--dry-run", "-o", "json"))
+    assert [(each["name"], each["act"]) for each in again] == [(each["name"], each["act"]) for each in plan]
 
 
 def test_diff_compares_bits_over_numbers_of_ranks(line: CommandLine, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The life of an event: stage, store, publish; and what a crash in each place leaves."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -191,6 +192,18 @@ def test_a_restart_takes_a_greater_lease_and_pending_effects_keep_their_ids(hous
     assert house.runtime.resend(N1) == 1
     assert [(host, lease, sent.id) for host, lease, sent in house.sender.sent] == [(N1, 2, effect)]
     assert house.runtime.resend(N2) == 0
+
+
+def test_a_fleet_is_drawn_an_id_once(house: House, tmp_path: Path) -> None:
+    """1. The first start draws it. 2. Restarts keep it. 3. Another fleet has another one."""
+    drawn = house.runtime.engine.state.fleet
+    assert re.fullmatch("[0-9a-f]{8}", drawn)
+    house.again()
+    assert house.runtime.engine.state.fleet == drawn
+    (tmp_path / "other").mkdir()
+    other = House(tmp_path / "other")
+    assert other.runtime.engine.state.fleet not in ("", drawn)
+    other.log.close()
 
 
 def test_the_engine_is_woken_when_it_asked(house: House) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trainmaster.core.base.ids import JobId
+from trainmaster.core.base.ids import JobId, owner_id, owner_text
 from trainmaster.core.checkpoint.index import Chunk
-from trainmaster.core.checkpoint.listing import Entry
+from trainmaster.core.checkpoint.listing import Entry, own_steps
+from trainmaster.core.checkpoint.retention import retire
 from trainmaster.storage import directory
 from trainmaster.storage.directory import OwnerMark
 from trainmaster.storage.foreign import ForbiddenClass, MetadataUnpickler, index_of
@@ -151,6 +152,23 @@ def test_a_directory_tells_whose_it_is(tmp_path: Path) -> None:
         Entry(name="step-2", complete=False),
     )
     assert directory.look(tmp_path / "absent") == ()
+
+
+def test_jobs_of_two_fleets_with_one_number(tmp_path: Path) -> None:
+    """1. Job 1 of a fleet published step 7. 2. Job 1 of another can't publish over it, nor clean it away, and goes on
+    from steps of its own. 3. Who is who is told."""
+    ours, theirs = (OwnerMark(job=owner_id(JobId("job-1"), fleet), attempt=1, epoch=1) for fleet in ("aa", "bb"))
+    for step, mark in ((7, theirs), (5, ours)):
+        directory.open_staging(tmp_path / "staging", mark)
+        publish(tmp_path / "staging", tmp_path / f"step-{step:08d}", mark)
+        (tmp_path / f"step-{step:08d}" / "manifest.json").touch()
+    directory.open_staging(tmp_path / "staging", ours)
+    with pytest.raises(FileExistsError, match="is not this job's"):
+        publish(tmp_path / "staging", tmp_path / "step-00000007", ours)
+    entries = directory.look(tmp_path)
+    assert own_steps(entries, ours.job) == (5,)
+    assert "step-00000007" in retire(entries, keep=1, job=ours.job, attempt=1, epoch=1).foreign
+    assert owner_text(theirs.job) == "job-1 of fleet bb"
 
 
 def test_publishing_moves_what_is_there_aside(tmp_path: Path) -> None:

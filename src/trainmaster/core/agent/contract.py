@@ -4,6 +4,7 @@ from typing import Final
 
 from trainmaster.core.agent import environment as names
 from trainmaster.core.agent.vault_talk import ARENA_PREFIX, SOCKET_NAME
+from trainmaster.core.base.ids import owner_id
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt
 
 PRIVATE_PREFIX: Final = "TRAINMASTER_"
@@ -87,6 +88,7 @@ def standby_environment(prepare: PrepareAttempt, local_rank: int, host: str, job
 def _of_attempt(prepare: PrepareAttempt, job_dir: str) -> dict[str, str | int]:
     given: dict[str, str | int] = {
         names.JOB: prepare.job,
+        names.OWNER: owner_id(prepare.job, prepare.fleet),
         names.ATTEMPT: prepare.attempt,
         names.JOB_DIR: job_dir,
         names.CHECKPOINT_DIR: prepare.checkpoint_directory or f"{job_dir}/checkpoints",

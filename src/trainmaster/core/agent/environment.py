@@ -9,6 +9,8 @@ TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_USE_AGENT_STORE (False), TORCHELASTIC_ER
 from typing import Final
 
 JOB: Final = "TRAINMASTER_JOB"
+OWNER: Final = "TRAINMASTER_OWNER"
+"""Whose checkpoints are: the job and its fleet (`ids.owner_id`); absent: the job."""
 ATTEMPT: Final = "TRAINMASTER_ATTEMPT"
 EPOCH: Final = "TRAINMASTER_EPOCH"
 """Number of the membership, from 1; it changes with every re-forming of the attempt."""

@@ -43,7 +43,8 @@ class Place(Value):
 
 class Peers(Value, tag="peers", tag_field="type"):
     """All vaults of an epoch. `place_of` says for each rank which of `places` is its vault (-1: it has none). The rest
-    is what a vault has to know to publish checkpoints of this job: `directory` (empty: none are kept) and `keep`."""
+    is what a vault has to know to publish checkpoints of this job: `directory` (empty: none are kept) and `keep`;
+    `job` is the owner of checkpoints (`ids.owner_id`)."""
 
     rank: int
     world: int

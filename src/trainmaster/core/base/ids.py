@@ -66,6 +66,19 @@ def job_of(attempt: AttemptId) -> JobId:
     return JobId(job)
 
 
+def owner_id(job: JobId, fleet: str) -> JobId:
+    """The job as other fleets know it, JOB@FLEET: each of them counts its jobs from 1. Without an id of a fleet it is
+    the job."""
+    assert "@" not in job, job
+    return JobId(f"{job}@{fleet}") if fleet else job
+
+
+def owner_text(owner: JobId) -> str:
+    """Who that is, for people."""
+    job, _, fleet = owner.partition("@")
+    return f"{job} of fleet {fleet}" if fleet else job
+
+
 def operation_id(number: int) -> OperationId:
     assert number > 0
     return f"op-{number}"  # type: ignore[return-value]  # called too often to call the type as well

@@ -89,6 +89,7 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             snapshot_every_steps=spec.checkpoint.snapshot_every_steps,
             replicate_every_steps=spec.checkpoint.replicate_every_steps,
             room_wait_s=spec.checkpoint.room_wait_s,
+            fleet=step.state.fleet,
         )
     )
 

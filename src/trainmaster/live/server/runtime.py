@@ -14,6 +14,7 @@ difference means other code under the same version, and going on would follow ne
 """
 
 import logging
+import secrets
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -33,6 +34,8 @@ from trainmaster.ports.decider import Decider, DeciderFactory
 from trainmaster.ports.event_log import Batch, Entry, EventLog, LogFull, LogUnusable, Rejection, ReportNumber, Snapshot
 
 SNAPSHOT_EVERY_EVENTS: Final = 2_000
+FLEET_ID_BYTES: Final = 4
+"""Enough for some hundred fleets that share a file system, and short enough to be read aloud."""
 EVENT_BYTES: Final = 300
 """About what an event and its effects take in the log."""
 READ_AT_ONCE: Final = 1_000
@@ -81,7 +84,8 @@ class Runtime:
         self.engine: Decider
         self.reload()
         self._time = (self.engine.state.now, clock.elapsed())
-        self.submit((LeaseTaken(at=self.now(), lease=log.lease, by=Owner("policy:server")),))
+        fleet = "" if self.engine.state.fleet else secrets.token_hex(FLEET_ID_BYTES)
+        self.submit((LeaseTaken(at=self.now(), lease=log.lease, by=Owner("policy:server"), fleet=fleet),))
 
     @property
     def lease(self) -> int:

@@ -283,6 +283,17 @@ def test_a_new_server_waits_for_its_agents() -> None:
     assert "after the server had restarted" in play.host("h2").reason.sentence
 
 
+def test_the_first_id_of_a_fleet_stays() -> None:
+    """1. A server draws an id for a fleet that has none. 2. Jobs are prepared with it. 3. Later ones change nothing."""
+    play = stage(1)
+    play.tell(LeaseTaken(at=play.now, lease=2, by=Owner("policy:server"), fleet="f3a9c2d1"))
+    play.tell(LeaseTaken(at=play.now, lease=3, by=Owner("policy:server"), fleet="00000000"))
+    assert play.engine.state.fleet == "f3a9c2d1"
+    play.ready("h1")
+    play.submit(job_spec(hosts=1))
+    assert [effect.fleet for effect in of_kind(play.sent, PrepareAttempt)] == ["f3a9c2d1"]
+
+
 def test_a_lease_never_goes_back() -> None:
     play = stage(1)
     with pytest.raises(AssertionError):
