@@ -37,6 +37,7 @@ list = "h[0-3]"
 platform = "laptop"
 [agents]
 heartbeat_s = 0.2
+silent_s = 1.0
 """
 
 

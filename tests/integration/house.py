@@ -68,6 +68,7 @@ platform = "laptop"
 
 [agents]
 heartbeat_s = {heartbeat_s}
+silent_s = {silent_s}
 reboot_s = {reboot_s}
 """
 Prepare = Callable[[Path, tuple[HostId, ...]], str]
@@ -357,14 +358,20 @@ def away_s(detail: JobDetail) -> list[float]:
 
 @contextmanager
 def running(
-    hosts: int = 4, reboot_s: float = 0.5, prepare: Prepare | None = None, heartbeat_s: float = 0.5
+    hosts: int = 4,
+    reboot_s: float = 0.5,
+    prepare: Prepare | None = None,
+    heartbeat_s: float = 0.5,
+    silent_s: float = 10.0,
 ) -> Iterator[House]:
     """A fleet that is up. Afterwards nothing of it is left."""
     state = Path(tempfile.mkdtemp(prefix="trainmaster-house-"))
     fleet_file = state / "fleet.toml"
     names = tuple(HostId(f"h{number}") for number in range(1, hosts + 1))
     top = prepare(state, names) if prepare is not None else ""
-    fleet_file.write_text(_FLEET.format(hosts=hosts, reboot_s=reboot_s, top=top, heartbeat_s=heartbeat_s))
+    fleet_file.write_text(
+        _FLEET.format(hosts=hosts, reboot_s=reboot_s, top=top, heartbeat_s=heartbeat_s, silent_s=silent_s)
+    )
     house = House(state, fleet_file)
     try:
         plan = local.up(state, fleet_file, lambda _: None)

@@ -41,6 +41,7 @@ platform = "laptop"
 
 [agents]
 heartbeat_s = 0.2
+silent_s = 1.0
 reboot_s = 0.3
 """
 HOST = HostId("h1")

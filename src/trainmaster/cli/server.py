@@ -45,15 +45,15 @@ def run(fleet: Path | None, state: Path | None, host: str | None, port: int | No
 
     file, declaration = load(fleet) if fleet is not None else (None, None)
     directory = state if state is not None else Path(settings().run_dir)
-    heartbeat_s = in_seconds(file.heartbeat) if file is not None else Settings().heartbeat_s
+    usual = Settings()
     serve(
         directory,
         host=host or (file.server_host if file is not None else "127.0.0.1"),
         port=port if port is not None else (file.server_port if file is not None else 0),
         declaration=declaration,
         settings=Settings(
-            heartbeat_s=heartbeat_s,
-            heartbeat_timeout_s=max(3 * heartbeat_s, 1.0),
+            heartbeat_s=in_seconds(file.heartbeat) if file is not None else usual.heartbeat_s,
+            heartbeat_timeout_s=in_seconds(file.silence) if file is not None else usual.heartbeat_timeout_s,
             jobs_dir=str(directory.absolute() / "jobs"),
         ),
         allow_remote=allow_remote,

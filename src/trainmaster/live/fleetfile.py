@@ -22,6 +22,7 @@
 
     [agents]                       # optional; local agents only
     heartbeat_s = 1.0              # time between two heartbeats
+    silent_s = 10.0                # an agent that is connected and sends none for so long has its host taken for lost
     reboot_s = 5.0                 # how long a local host takes to come back
 
     catalogue = "catalogue.toml"   # optional, at the top: what can be done to the hosts; beside this file
@@ -32,6 +33,11 @@
     [health]                       # optional: see `healthfile.py`
     [twin]                         # optional: see `cli/scenariofile.py`; a fleet of real hosts does not read it
 
+Ten seconds of silence are long on purpose. What dies closes its connection, and that is seen in milliseconds; a rank
+that hangs is found by its steps. Silence is left for a host that freezes as a whole or loses its network, and there a
+machine that is only busy looks the same: on two cores with twenty who want them an agent is kept waiting for seconds,
+and to lose a healthy host costs more than to notice a frozen one late. On hosts of their own three seconds are enough.
+
 The file says what should exist; `core/fleet/inventory.py` decides whether that makes a fleet.
 """
 
@@ -40,7 +46,7 @@ from typing import Final
 
 from trainmaster.core.base.hostlist import HostListError, parse
 from trainmaster.core.base.ids import ComponentName, HostId
-from trainmaster.core.base.time import Duration, seconds
+from trainmaster.core.base.time import Duration, in_seconds, seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.fleet.inventory import ClusterBlock, FleetSpec, HostBlock, InventoryError, lay_out
 from trainmaster.core.health.conduct import HealthConduct
@@ -52,6 +58,8 @@ from trainmaster.live.tomlfile import Document, Table
 from trainmaster.live.trainfile import read_trains
 
 SCHEMA: Final = "trainmaster.fleet/v1"
+_BEATS: Final = 3
+"""One heartbeat may be late and one lost."""
 
 
 class FleetFile(Value):
@@ -63,6 +71,8 @@ class FleetFile(Value):
     """0: a free port that the kernel chooses."""
     heartbeat: Duration
     """Between two heartbeats of a local agent."""
+    silence: Duration
+    """Without a heartbeat, after which an agent counts as silent."""
     reboot: Duration
     """How long a local host takes to come back after a loss."""
     catalogue: str = ""
@@ -95,6 +105,7 @@ def read(document: Document) -> FleetFile | None:
     server, agents = root.table("server"), root.table("agents")
     host, port = server.text("host", "127.0.0.1"), server.integer("port", 0, 0, 65535)
     heartbeat = seconds(agents.number("heartbeat_s", 1.0, 0.05, 60.0))
+    silence = _silence(agents, heartbeat)
     reboot = seconds(agents.number("reboot_s", 5.0, 0.0, 3600.0))
     catalogue = root.text("catalogue", "", may_be_empty=False)
     trains = read_trains(root)
@@ -115,6 +126,7 @@ def read(document: Document) -> FleetFile | None:
         server_host=host,
         server_port=port,
         heartbeat=heartbeat,
+        silence=silence,
         reboot=reboot,
         catalogue=catalogue,
         capacity=read_capacity(root, [counted(spec) for spec in fleet.hosts]),
@@ -122,6 +134,15 @@ def read(document: Document) -> FleetFile | None:
         versions=versions,
         health=read_health(root, fleet.hosts),
     )
+
+
+def _silence(agents: Table, heartbeat: Duration) -> Duration:
+    least_s = _BEATS * in_seconds(heartbeat)
+    silent_s = agents.number("silent_s", max(10.0, least_s), 1.0, 3600.0)
+    if silent_s < least_s:
+        fix = f"use {least_s:g} or more, or a shorter heartbeat_s"
+        agents.note("silent_s", f"{silent_s:g} s are less than {_BEATS} heartbeats", fix)
+    return seconds(silent_s)
 
 
 def _cluster(table: Table) -> ClusterBlock:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.core.base.hostlist import parse
-from trainmaster.core.base.time import MILLISECOND, SECOND
+from trainmaster.core.base.time import SECOND
 from trainmaster.core.fleet.inventory import groups_of
 from trainmaster.core.fleet.platform import PLATFORMS
 from trainmaster.live.fleetfile import FleetFile, load
@@ -54,7 +54,7 @@ def test_local_fleet() -> None:
     local = load(SCENARIOS / "local.toml")
     assert [host.id for host in local.fleet.hosts] == ["h0", "h1", "h2", "h3", "h4"]
     assert (local.server_host, local.server_port) == ("127.0.0.1", 0)
-    assert (local.heartbeat, local.reboot) == (500 * MILLISECOND, 3 * SECOND)
+    assert (local.heartbeat, local.silence, local.reboot) == (SECOND, 10 * SECOND, 3 * SECOND)
     assert local.fleet.gpus() == 0
 
 
@@ -125,6 +125,18 @@ def test_empty_fleets(tmp_path: Path) -> None:
     assert "names no host" in problems(tmp_path, text)[0]
     text = text.replace('""', '"h[1-4]"') + "racks_per_pod = 3\n"
     assert "4 racks do not fill pods of 3" in problems(tmp_path, text)[0]
+
+
+def test_how_long_an_agent_may_be_silent(tmp_path: Path) -> None:
+    """1. Ten seconds, whatever the heartbeat. 2. With a slow one three heartbeats. 3. Less than three are refused."""
+    text = 'name = "x"\n[[cluster]]\nname = "c"\nfabric = "roce"\n'
+    text += '[[cluster.hosts]]\nlist = "h1"\nplatform = "laptop"\n[agents]\n'
+    assert read(tmp_path, text + "heartbeat_s = 0.2\n").silence == 10 * SECOND
+    assert read(tmp_path, text + "heartbeat_s = 20\n").silence == 60 * SECOND
+    assert read(tmp_path, text + "heartbeat_s = 1\nsilent_s = 3\n").silence == 3 * SECOND
+    assert problems(tmp_path, text + "heartbeat_s = 2\nsilent_s = 5\n") == [
+        "line 10: agents.silent_s: 5 s are less than 3 heartbeats; use 6 or more, or a shorter heartbeat_s"
+    ]
 
 
 def test_catalogue() -> None:

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 class Settings(Value):
     heartbeat_s: float = 1.0
-    heartbeat_timeout_s: float = 3.0
+    heartbeat_timeout_s: float = 10.0
     query_timeout_s: float = 5.0
     jobs_dir: str = ""
     """Shared by all hosts; each job has a directory in it."""
