@@ -51,7 +51,7 @@ SETTLED_STEPS = 12
 """Steps between two kills, so that each meets a running job with a checkpoint."""
 EVERY_STEPS = int(os.environ.get("TRAINMASTER_BENCH_EVERY", "10"))
 TRAINER = ["-m", "trainmaster.training.reference", "--steps", "1000000", "--seq-len", "32", "--global-batch", "4"]
-TRAINER += ["--dim", "384", "--layers", "2", "--hidden", "1536"]
+TRAINER += ["--dim", "512", "--layers", "1", "--hidden", "1536"]
 LEAST_PARAMETERS = 5_000_000
 
 

@@ -41,7 +41,7 @@ def recall(seed: int) -> None:
         if not trouble:
             assert choice.moment.position.step == seed
             assert_is(state, seed)
-            print(found.origin.name, file=sys.stderr)
+            print(found.origins[dist.get_rank()].name, file=sys.stderr)
             return
         print(trouble, file=sys.stderr)
     assert seed == 0

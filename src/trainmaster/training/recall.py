@@ -4,7 +4,8 @@ All ranks tell what lies in the memory of their hosts (`storage/arena.py`) and c
 (`core/checkpoint/copies.py`). What a rank needs of a shard that its own host has is copied from there; the rest comes
 over the process group from a rank of a host that has it, in mebibytes that are summed on arrival: by a broadcast where
 all want the same, else rank to rank. The index is the one of files, and so is the load plan: a shard in memory is a
-shard file.
+shard file. All ranks have the whole index, so each plans for itself, without `dcp.load`, whose collectives take longer
+than the copying; four are left: who holds what, the tables, what to send, how it went.
 
 Sums: a copy at a peer was summed when it was sent, and its sums hold for the snapshot that it is a copy of, too. So a
 flipped bit in either is found, if there is a copy. Nothing else is known of the bytes than that memory keeps them.
@@ -20,21 +21,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
 from torch.distributed.checkpoint.storage import StorageReader
-from torch.futures import Future
 
 from trainmaster.core.agent.board import Origin
 from trainmaster.core.agent.vault_talk import ARENA_PREFIX, REPLICA_PREFIX
 from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.base.value import Value, decode, encode
 from trainmaster.core.checkpoint.copies import Choice, Copy, Moment, choose
-from trainmaster.core.checkpoint.index import BLOCK_BYTES, Outline, index_of_items
+from trainmaster.core.checkpoint.index import BLOCK_BYTES, Outline, index_of_items, lost_moments
 from trainmaster.storage.arena import FRESH, Snapshot, Table, map_file
 from trainmaster.storage.buffers import POOL
-from trainmaster.storage.contents import Contents
+from trainmaster.storage.contents import Contents, Unsound
 from trainmaster.storage.memory_store import MemorySource, file_of
 from trainmaster.storage.transfer import THREADS, Damage, read, stretches
 from trainmaster.training.agreement import gather
@@ -54,19 +52,22 @@ class Recall:
     def __init__(
         self, host: str, directory: Path, job: JobId, attempt: AttemptId, distrusted: Sequence[Distrust] = ()
     ) -> None:
-        keys = gather((host, str(directory)))
+        self._rank = dist.get_rank()
+        self._held = held_in(directory, job, attempt)
+        believed = [copy for copy in self._held if not any(_covers(each, attempt, copy) for each in distrusted)]
+        told = gather((host, str(directory), believed))
+        keys = [(host, directory) for host, directory, _ in told]
         places = sorted(set(keys))
         self._place_of = [places.index(key) for key in keys]
-        self._rank = dist.get_rank()
         self._place = self._place_of[self._rank]
-        self._held = held_in(directory, self._place, job, attempt)
-        first = self._place_of.index(self._place) == self._rank
-        believed = [copy for copy in self._held if not any(_covers(each, attempt, copy) for each in distrusted)]
-        self._copies = [copy for told in gather(believed if first else []) for copy in told]
+        self._held = {copy.but(place=self._place): snapshot for copy, snapshot in self._held.items()}
+        firsts = [self._place_of.index(place) for place in range(len(places))]
+        self._copies = [copy.but(place=place) for place, rank in enumerate(firsts) for copy in told[rank][2]]
         self._barred: set[Copy] = set()
         self.damaged = False
         """Something was loaded that can't be used, so the tensors are neither fresh nor restored."""
-        self.origin = Origin.NOWHERE
+        self.origins: list[Origin] = []
+        """Where the ranks have what was loaded last from."""
 
     def newest(self) -> Choice | None:
         """The newest state that is there as a whole and was not found damaged."""
@@ -89,11 +90,16 @@ class Recall:
         """Loads a state; what was wrong, or nothing. What was read is undefined if something was; that is then not
         chosen again."""
         reader = RecallReader(choice, self._held, self._place_of, self._tables(choice))
+        failure: Exception | None = None
         try:
-            dcp.load(state, storage_reader=reader, planner=CarefulPlanner())
-        except CheckpointException as error:
-            return self._bar(choice, error)
-        self.origin = reader.origin
+            reader.fill(state)
+        except Exception as error:  # noqa: BLE001  (all learn of it, and choose again; a dead group ends the next line)
+            failure = error
+        outcomes = gather((failure, reader.origin))
+        failures = {rank: cause for rank, (cause, _) in enumerate(outcomes) if cause is not None}
+        if failures:
+            return self._bar(choice, failures)
+        self.origins = [origin for _, origin in outcomes]
         return ""
 
     def _tables(self, choice: Choice) -> "dict[int, _Shard]":
@@ -108,10 +114,10 @@ class Recall:
         told = gather({shard: encode(each) for shard, each in mine.items()})
         return {shard: decode(data, _Shard) for each in told for shard, data in each.items()}
 
-    def _bar(self, choice: Choice, error: CheckpointException) -> str:
+    def _bar(self, choice: Choice, failures: dict[int, Exception]) -> str:
         sentences = []
         self.damaged = True
-        for rank, (cause, _) in sorted(error.failures.items()):
+        for rank, cause in failures.items():
             if isinstance(cause, Damage):
                 shard = shard_of(cause.name)
                 copy = choice.source(shard, self._place_of[rank], rank)
@@ -129,7 +135,7 @@ class _Shard(Value):
 
 
 class RecallReader(CheckpointReader):
-    """Reads the chosen shards, each from this host or, over the process group, from another. See `StorageReader`."""
+    """Reads the chosen shards, each from this host or, over the process group, from another."""
 
     def __init__(self, choice: Choice, held: Held, place_of: Sequence[int], shards: dict[int, _Shard]) -> None:
         StorageReader.__init__(self)
@@ -140,11 +146,18 @@ class RecallReader(CheckpointReader):
         self.origin = Origin.OWN_MEMORY
         self._used: list[Snapshot] = []
 
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
+    def fill(self, state: dict[str, Any]) -> None:
+        """Loads what this rank wants, and sends what others want. A collective, which raises on this rank alone what
+        concerns this rank alone: `Damage`, and whatever makes the state one that can't be loaded from here."""
         wants: dict[int, list[Item]] = {}
         mine: _Asked | None = None
         failure: Exception | None = None
         try:
+            planner = CarefulPlanner()
+            planner.set_up_planner(state, self.read_metadata(), self._rank == 0)
+            plan = planner.create_local_plan()
+            if problem := lost_moments(self.contents.index, {item.storage_index.fqn for item in plan.items}):
+                raise Unsound((problem,))
             for name, items in items_by_file(plan, self.contents.index, planner).items():
                 wants[shard_of(name)] = items
             mine = self._asked(wants)
@@ -155,11 +168,8 @@ class RecallReader(CheckpointReader):
         if failure is not None:
             raise failure
         orders = [each for each in asked if each is not None]
-        if len(orders) == len(asked):  # else another rank raises, and so all do
+        if len(orders) == len(asked):  # else another rank raises
             self._exchange(orders, wants)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
 
     def _asked(self, wants: dict[int, list[Item]]) -> "_Asked":
         """Which stretches of which shards have to be sent to this rank."""
@@ -286,8 +296,8 @@ class Arriving:
         """There is nothing to close."""
 
 
-def held_in(directory: Path, place: int, job: JobId, attempt: AttemptId) -> Held:
-    """The whole snapshots in a directory that are of this attempt. What can't be read is not there."""
+def held_in(directory: Path, job: JobId, attempt: AttemptId) -> Held:
+    """The whole snapshots in a directory that are of this attempt, at place 0. What can't be read is not there."""
     held: Held = {}
     paths = [*directory.glob(f"{ARENA_PREFIX}*"), *directory.glob(f"{REPLICA_PREFIX}*")]
     for path in sorted(path for path in paths if path.suffix != FRESH):
@@ -298,7 +308,7 @@ def held_in(directory: Path, place: int, job: JobId, attempt: AttemptId) -> Held
                 copy = Copy(
                     moment=Moment(position=table.position, epoch=table.epoch, world=table.world),
                     shard=table.rank,
-                    place=place,
+                    place=0,
                     file=path.name,
                     sequence=snapshot.sequence,
                     replica=path.name.startswith(REPLICA_PREFIX),

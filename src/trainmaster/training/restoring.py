@@ -13,7 +13,6 @@ from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.copies import Choice
 from trainmaster.core.checkpoint.position import Position
 from trainmaster.training import distrust
-from trainmaster.training.agreement import gather
 from trainmaster.training.checkpoint_io import Checkpoints, Restored, state_of
 from trainmaster.training.errors import TrainingError
 from trainmaster.training.recall import Recall
@@ -78,7 +77,7 @@ def _load(recall: Recall, choice: Choice, model: torch.nn.Module, optimizer: tor
 
 
 def _recalled(recall: Recall, choice: Choice, published_step: int, troubles: list[str]) -> Found:
-    origins = gather(recall.origin)
+    origins = recall.origins
     own = sum(1 for origin in origins if origin is Origin.OWN_MEMORY)
     position = choice.moment.position
     source = f"{where(Origin.OWN_MEMORY)} on {own} of {len(origins)} ranks"

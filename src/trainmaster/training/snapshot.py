@@ -12,8 +12,10 @@ breaks the rule is noticed, and the snapshot refused: a tensor that was exchange
 another; `Exchanged`), one that was written to during the copy (PyTorch counts the writes; `Changed`).
 
 Small tensors are copied in one call of PyTorch, large ones by `memmove`: none of it holds the interpreter's lock, which
-the step needs. Values that are no tensors (learning rates, counters) are few and small; they are written out again when
-they change, behind the tensors, since their length may change too.
+the step needs. Small ones lie together behind the large ones, since each rank may want some of each shard (the counters
+of an optimizer, balanced over the ranks), and gets them by the mebibyte. Values that are no tensors (learning rates,
+counters) are few and small; they are written out again when they change, behind the tensors, since their length may
+change too.
 
 Limit: writes through `.data` are not counted by PyTorch. Who writes so does it before the step ends or within the
 optimizer's step.
@@ -41,6 +43,7 @@ from trainmaster.storage.arena import PARTS, Arena, Part, Snapshot, Table, open_
 from trainmaster.storage.pieces import Memory, Pieces, address_of, size_of
 from trainmaster.training.agreement import broadcast, gather
 from trainmaster.training.distcp.planner import BalancedPlanner
+from trainmaster.training.distcp.planner import size_of as writing_bytes
 from trainmaster.training.distcp.tables import outline_of
 from trainmaster.training.distcp.writer import laid_out
 from trainmaster.training.errors import TrainingError
@@ -102,6 +105,7 @@ class Snapshotter:
         self._value_items = [item for item in plan.items if item.type == WriteItemType.BYTE_IO]
         self._written: dict[str, tuple[Any, io.BytesIO]] = {}
         tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
+        tensors.sort(key=lambda item: writing_bytes(item) < _SMALL_BYTES)
         self._items, pieces = laid_out(self._name, tensors, self._planner.resolve_data)
         self._frames = list(_frames(pieces))
         self._frame_bytes = sum(map(size_of, pieces))

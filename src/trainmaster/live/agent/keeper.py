@@ -187,7 +187,7 @@ class Keeper:
         match message:
             case talk.Reserve():
                 self._drop_store(message.epoch)
-                self.stores[message.epoch] = self.descriptors.pop(0)
+                self.stores[message.epoch] = _listening(self.descriptors.pop(0))
             case talk.Stop():
                 self._stop(message)
             case talk.Launch():
@@ -351,17 +351,9 @@ class Keeper:
         return None
 
     def _store_for(self, message: talk.Launch, plan: talk.WorkerPlan) -> int | None:
-        """The reserved socket for rank 0. It is bound but does not listen, so a script that knows nothing of it can
-        bind the same port itself (both with SO_REUSEADDR), while the kernel gives the port to nobody by chance. With
-        our library preloaded the script takes the descriptor, and listening already now spares others a refused
-        connect."""
+        """The reserved socket, for rank 0."""
         store = self.stores.get(message.epoch)
-        if store is None or not message.has_store or plan is not message.workers[0]:
-            return None
-        if "trainmaster.training" in sys.modules:
-            with socket.socket(fileno=os.dup(store)) as copy:
-                copy.listen(4096)
-        return store
+        return store if message.has_store and plan is message.workers[0] else None
 
     def _let_go(self, store: int | None = None) -> None:
         """In a child: closes what is the keeper's. Objects are closed as objects, since one that is collected later
@@ -461,6 +453,17 @@ class Keeper:
             self._tell_end(worker, code, number, at)
         if killed and not worker.stopped and worker.epoch == STANDBY_EPOCH and self.fence == 0:
             self.waiting_standby.append((worker.index, worker.plan))  # one that ended by itself would do so again
+
+
+def _listening(store: int) -> int:
+    """A reserved socket. It is bound but does not listen, so a script that knows nothing of it can bind the same port
+    itself (both with SO_REUSEADDR), while the kernel gives the port to nobody by chance. With our library preloaded the
+    script takes the descriptor, and then it listens from now on: ranks of other hosts may be there first, and after a
+    refused connect PyTorch waits for up to 0.75 s."""
+    if "trainmaster.training" in sys.modules:
+        with socket.socket(fileno=os.dup(store)) as copy:
+            copy.listen(4096)
+    return store
 
 
 def main(path: str) -> int:
