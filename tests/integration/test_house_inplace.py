@@ -4,16 +4,19 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.house import House, job, running, training, wait
+from tests.integration.house import House, job, running, wait
 
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.scheduling.request import RestartBudget
 from trainmaster.live.adapters import local
 from trainmaster.live.agent.processes import ProcessName, is_alive, send
+from trainmaster.live.server.resources import JobDetail
 
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
 
 STEPS, HOSTS = 60, 3
+HELD = 55
+"""No job takes this step before its test wants its end."""
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +33,14 @@ def house(fleet: House) -> House:
 
 def start(house: House, name: str, **more: object) -> str:
     """A job of three ranks and a spare that has done a dozen steps."""
-    name = house.submit(job(name, training(STEPS), spares=1, hosts=HOSTS, **more))
+    name = house.submit(job(name, house.held(STEPS, HELD), spares=1, hosts=HOSTS, **more))
     house.wait_step(name, 12)
     return name
+
+
+def end(house: House, name: str) -> JobDetail:
+    house.open_gate()
+    return house.finish(name)
 
 
 def workers(house: House, name: str) -> dict[int, ProcessName]:
@@ -57,7 +65,7 @@ def test_killed_worker(house: House, rank: int) -> None:
     assert send(before[rank], 9)
     now = after(house, name, 2)
     assert {other for other in now if now[other] == before[other]} == {0, 1, 2} - {rank}
-    told = house.finish(name)
+    told = end(house, name)
     assert told.job.epoch == 2
     (incident,) = told.account.incidents
     assert (incident.stayed, incident.started) == (HOSTS - 1, 1)
@@ -80,7 +88,7 @@ def test_killed_host(house: House, standby: bool) -> None:
     assert {rank for rank in now if now[rank] == before[rank]} == {1, 2}
     assert house.detail(name).job.hosts[0] == spare
     assert (now[0].pid in ahead) == standby
-    house.finish(name)
+    end(house, name)
     assert house.hexes(name) == expected
 
 
@@ -91,14 +99,14 @@ def test_killed_standby_is_started_again(house: House) -> None:
     (waiting,) = wait("one waits", lambda: house.children(spare))
     os.kill(waiting, 9)
     wait("another waits", lambda: house.children(spare) - {waiting})
-    assert house.finish(name).job.epoch == 1
+    assert end(house, name).job.epoch == 1
 
 
 def test_survivor_killed_while_it_is_adrift(house: House) -> None:
     """1. No spare is left: the survivors wait, adrift. 2. One of them is killed there. 3. A host comes: its place is
     filled by a fork, the other one is the same process. 4. Losses are equal."""
     expected = house.reference(STEPS, hosts=HOSTS)
-    name = house.submit(job("adrift", training(STEPS), hosts=HOSTS))
+    name = house.submit(job("adrift", house.held(STEPS, HELD), hosts=HOSTS))
     house.wait_step(name, 12)
     (spare,) = set(house.hosts()) - set(house.detail(name).job.hosts)
     house.drain(spare)
@@ -112,7 +120,7 @@ def test_survivor_killed_while_it_is_adrift(house: House) -> None:
     local.resume_host(house.state, lost)
     now = after(house, name, 2)
     assert {rank for rank in now if now[rank] == before[rank]} == {0}
-    house.finish(name)
+    end(house, name)
     house.resume(spare)
     assert house.hexes(name) == expected
 
@@ -127,6 +135,6 @@ def test_yield_and_drain_keep_processes(house: House) -> None:
     now = after(house, name, 2)
     house.resume(leaving)
     assert {rank for rank in now if now[rank] == before[rank]} == {0, 2}
-    house.finish(name)
+    end(house, name)
     assert house.hexes(name) == expected
     assert house.repeated(name) == 0

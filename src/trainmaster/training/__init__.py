@@ -82,6 +82,7 @@ def run(
     train: "Callable[[Session, Any], None]",
     prepare: Callable[[], Any] | None = None,
     *,
+    rehearse: Callable[[Any], None] | None = None,
     checkpoint_dir: Path | None = None,
     checkpoint_every_steps: int | None = None,
     checkpoint_keep: int | None = None,
@@ -92,9 +93,13 @@ def run(
     nothing of a membership (process groups, sharded or wrapped models). Where a peer was lost `train` is left by the
     exception of its collective: let it pass.
 
+    `rehearse(prepared)` is called in a process that stands by (`standby = true` in the job file), in a process group of
+    its own: what it does once, a step above all, is not slow for the first time when a rank is lost.
+
     The other arguments are those of `session`. Ends the process: with exit code 0 when `train` returned, else by the
     exception of the script. Raises `TrainingError` as `session` does.
     """
     from trainmaster.training.inplace import run as run_in_place
 
-    run_in_place(train, prepare, checkpoint_dir, checkpoint_every_steps, checkpoint_keep, agreement_every_steps)
+    options = (checkpoint_dir, checkpoint_every_steps, checkpoint_keep, agreement_every_steps)
+    run_in_place(train, prepare, rehearse, options)

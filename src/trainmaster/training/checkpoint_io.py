@@ -77,7 +77,7 @@ class Restored(Value):
 
 
 class Checkpoints:
-    """The checkpoint directory of one membership. All methods are collectives."""
+    """The checkpoint directory of one membership. All methods but `tidy` are collectives."""
 
     def __init__(
         self, root: Path, mark: OwnerMark, attempt: AttemptId, keep: int, distrusted: Sequence[Distrust] = ()
@@ -142,14 +142,11 @@ class Checkpoints:
         told = (choice.sentence, _whose(manifest, self._mark.job))
         return Restored(step=choice.step, position=manifest.position, sentence="; ".join(filter(None, told)))
 
-    def collisions(self, step: int, every_steps: int) -> list[str]:
-        """What saves after a resume at `step` will meet."""
+    def tidy(self, step: int, every_steps: int) -> list[str]:
+        """Deletes what retention says, and tells what saves after a resume at `step` will meet; sentences. Of rank 0
+        alone, since nobody has to wait for it. Never fails: old files cost space, not a job."""
         met = collisions(directory.look(self._root), resume_step=step, save_every_steps=every_steps)
-        return broadcast([problem.sentence for problem in met])
-
-    def clean(self) -> str:
-        """Deletes what retention says; returns a complaint or nothing. Never fails: old files cost space, not a job."""
-        return on_first(self._clean)
+        return [self._clean(), *(problem.sentence for problem in met)]
 
     def _open(self, staging: Path, step: int, needed_bytes: int) -> None:
         self._root.mkdir(parents=True, exist_ok=True)

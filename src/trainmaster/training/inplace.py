@@ -1,6 +1,7 @@
 """`tm.run`: a script whose processes outlive a membership.
 
     prepare()                     once a process: imports, model, data
+    rehearse(prepared)            only in a process that stands by, and has the time
     train(session, prepared)      once a membership; the session's `restore` finds the state
 
 When a peer is lost, or the keeper says that an epoch is over, the rank leaves `train` by the exception of its blocked
@@ -44,26 +45,31 @@ P = TypeVar("P")
 LOST: Final = "lost its peers: a connection of the process group was closed"
 
 
+Options = tuple[Path | None, int | None, int | None, int | None]
+"""Checkpoint directory, steps between saves, how many are kept, steps between checks of agreement."""
+
+
 def run(
     train: Callable[[Session, P], None],
     prepare: Callable[[], P] | None,
-    checkpoint_dir: Path | None,
-    every_steps: int | None,
-    keep: int | None,
-    agreement: int | None,
+    rehearse: Callable[[P], None] | None,
+    options: Options,
 ) -> NoReturn:
     """See `trainmaster.training.run`."""
     keeper = Keeper.of_environment()
     if keeper is not None:
         keeper.start()
     prepared: Any = prepare() if prepare is not None else None
+    standby = keeper is not None and environment.STANDBY in os.environ
+    if standby and rehearse is not None:
+        _rehearse(lambda: rehearse(prepared))
     gc.freeze()  # what stays need not be looked at again each time that an epoch is swept away
     epoch = int(os.environ.get(environment.EPOCH, "1"))
-    if keeper is not None and environment.STANDBY in os.environ:
+    if keeper is not None and standby:
         print("trainmaster: prepared; waits for a rank", file=sys.stderr, flush=True)
         epoch = keeper.wait(control.Adrift(epoch=0))
     while True:
-        told = _enter(train, prepared, (checkpoint_dir, every_steps, keep, agreement), keeper, epoch)
+        told = _enter(train, prepared, options, keeper, epoch)
         assert keeper is not None
         gc.collect()
         epoch = keeper.wait(told)
@@ -81,11 +87,7 @@ def take_rank() -> None:
 
 
 def _enter(
-    train: Callable[[Session, P], None],
-    prepared: P,
-    options: tuple[Path | None, int | None, int | None, int | None],
-    keeper: "Keeper | None",
-    epoch: int,
+    train: Callable[[Session, P], None], prepared: P, options: Options, keeper: "Keeper | None", epoch: int
 ) -> control.Adrift:
     """One membership, from its forming to the rank's leave. Returns only if the process can go on."""
     session: Session | None = None
@@ -110,6 +112,22 @@ def _enter(
         session.abandon()
     _drop_group()
     return told
+
+
+def _rehearse(play: Callable[[], None]) -> None:
+    """In a process group of this process only. One that fails is told; the rank that is to come may do better."""
+    known = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        play()
+    except Exception as error:  # noqa: BLE001  (a script's own)
+        print(f"trainmaster: the rehearsal failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    _drop_group()
+    del os.environ["GLOO_SOCKET_IFNAME"]
+    if known is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = known
+    gc.collect()
 
 
 def _drop_group() -> None:

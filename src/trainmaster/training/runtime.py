@@ -166,9 +166,8 @@ class Session:
             batch = global_batch or self._global_batch or 1
             for warning in proceed(restored.position, self.world, batch, numerics).warnings:
                 self._tell(warning.sentence)
-            if self._checkpoints is not None:
-                self._tell(self._checkpoints.clean())
-                for sentence in self._checkpoints.collisions(self._step, self._here.checkpoint_every_steps or 1):
+            if self._checkpoints is not None and self.rank == 0:
+                for sentence in self._checkpoints.tidy(self._step, self._here.checkpoint_every_steps or 1):
                     self._tell(sentence)
             self._tell(restored.sentence)
             self._board.put("published_step", restored.published_step)

@@ -17,10 +17,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
+from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import trainmaster.training as tm
+from trainmaster.training import checkpoint_io
 from trainmaster.training.errors import TrainingError
 from trainmaster.training.loader import Loader, Wanted
 from trainmaster.training.reference import corpus, numerics, source
@@ -168,26 +170,49 @@ def take_steps(session: Session, prepared: Prepared, batches: Loader[Batch]) -> 
     arithmetic = numerics.Arithmetic(model, numerics.chosen(options))
     session.restore(model=model, optimizer=optimizer, global_batch=batch, numerics=arithmetic.name)
     for step in session.steps(total=options.steps):
-        inputs, targets = batches.take(
-            Wanted(first=session.samples, global_batch=batch, rank=session.rank, world=session.world)
-        )
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, options)
-        logits = arithmetic.forward(step, inputs)
-        summed = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
-        local = summed / (batch * options.seq_len)
-        (local * session.world).backward()
-        clip(model, options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss = local.detach().clone()
-        dist.all_reduce(loss)
+        mine = batches.take(Wanted(first=session.samples, global_batch=batch, rank=session.rank, world=session.world))
+        loss = take_step(step, options, model, arithmetic, optimizer, mine)
         if options.step_sleep > 0:
             time.sleep(options.step_sleep)
         session.tell(arithmetic.news())
         session.report(step, loss=loss.item(), samples=session.samples + batch)
         if session.rank == 0:
             print(f"step {step} of {options.steps}: loss {loss.item():.4f}", flush=True)
+
+
+def take_step(
+    step: int,
+    options: argparse.Namespace,
+    model: Llama,
+    arithmetic: numerics.Arithmetic,
+    optimizer: ShardAdamW,
+    batch: Batch,
+) -> torch.Tensor:
+    """One step on the samples of this rank; the loss over all."""
+    inputs, targets = batch
+    for group in optimizer.param_groups:
+        group["lr"] = rate_at(step, options)
+    logits = arithmetic.forward(step, inputs)
+    summed = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+    local = summed / (options.global_batch * options.seq_len)
+    (local * dist.get_world_size()).backward()
+    clip(model, options.clip)
+    optimizer.step()
+    optimizer.zero_grad()
+    loss = local.detach().clone()
+    dist.all_reduce(loss)
+    return loss
+
+
+def rehearse(prepared: Prepared) -> None:
+    """Builds, restores and steps once with a batch of nothing, in a group of one."""
+    options = prepared.options
+    model, optimizer = build(prepared, world=1)
+    state = checkpoint_io.state_of(model, optimizer)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    arithmetic = numerics.Arithmetic(model, numerics.chosen(options))
+    nothing = torch.zeros((1, options.seq_len), dtype=torch.int64)
+    take_step(1, options, model, arithmetic, optimizer, (nothing, nothing))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -202,6 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tm.run(
             train,
             lambda: Prepared(options),
+            rehearse=rehearse,
             checkpoint_dir=options.checkpoint_dir,
             checkpoint_every_steps=options.checkpoint_every,
         )
