@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "live": {"core", "ports", "live", "storage", "telemetry"},
     "twin": {"core", "ports", "twin", "telemetry"},
     "telemetry": {"core", "telemetry"},
-    "training": {"core", "storage", "training"},
+    "training": {"core", "storage", "telemetry", "training"},
     "storage": {"core", "storage"},
     "cli": {"core", "ports", "live", "twin", "telemetry", "storage", "demo", "cli"},
     "demo": {"core", "ports", "live", "training", "cli", "demo"},

@@ -38,6 +38,7 @@ from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import encode
 from trainmaster.core.recovery.cause import ECHO
 from trainmaster.core.recovery.events import Failure
+from trainmaster.telemetry.title import rank_title, set_title
 from trainmaster.training.links import Links
 from trainmaster.training.runtime import Session, open_board, open_session
 
@@ -218,6 +219,7 @@ class Keeper:
         if join.has_store and descriptors:
             os.environ[environment.STORE_FD] = str(descriptors[0])
         _announce(Path(os.environ[environment.BOARD]))
+        set_title(*rank_title(*(os.environ.get(name, "") for name in (environment.JOB, "RANK", environment.HOST))))
         return join.epoch
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from trainmaster.core.agent.environment import KEEPER
 from trainmaster.core.agent.steps import HOST_DIR
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.time import Duration
@@ -35,7 +36,7 @@ from trainmaster.live.adapters.local_ready import Say, size_of, wait_ready
 from trainmaster.live.adapters.local_ready import server_url as server_url
 from trainmaster.live.agent.files import read_or_none, write_whole
 from trainmaster.live.agent.processes import ProcessName, end_tree, is_alive, kill_group, name_of, send, wait_gone
-from trainmaster.live.agent.talk import RunningGroup
+from trainmaster.live.agent.talk import KeeperSpec, RunningGroup
 from trainmaster.live.declaration import load
 from trainmaster.ports.errors import UserError
 
@@ -235,6 +236,7 @@ def _end_everything(state: Path, plan: LocalPlan) -> None:
     for host in plan.hosts:
         for name in _end_workers(memory_dir(plan, host)):
             wait_gone((name,), 5.0)
+        _end_strays(memory_dir(plan, host))
         _end_steps(state, host)
     _end(state, ("server",), signal.SIGTERM, SERVER_GRACE_S)
     shutil.rmtree(plan.memory_root, ignore_errors=True)
@@ -277,6 +279,12 @@ def _end_workers(memory: Path) -> list[ProcessName]:
     return [*keepers, *leaders]
 
 
+def _end_strays(memory: Path) -> None:
+    """SIGKILL for what workers have started outside of their groups."""
+    for path in memory.glob("attempts/*/spec.json"):
+        end_tree(None, frozenset({f"{KEEPER}={decode(path.read_bytes(), KeeperSpec).mark}".encode()}), 5.0)
+
+
 # --- chaos: what demonstrations and tests do to local hosts ---
 
 
@@ -313,6 +321,7 @@ def _cut_power(state: Path, *names: HostId) -> None:
         _end_steps(state, host)
     wait_gone((*killed, *(agent for _, agent in dark if agent is not None)), 5.0)
     for memory, _ in dark:
+        _end_strays(memory)
         shutil.rmtree(memory, ignore_errors=True)
 
 

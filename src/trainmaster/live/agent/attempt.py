@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ from pathlib import Path
 from trainmaster.core.agent import contract
 from trainmaster.core.agent.board import Phase, Request
 from trainmaster.core.agent.command import interpreter, is_python
+from trainmaster.core.agent.environment import KEEPER
 from trainmaster.core.agent.watch import WorkerExit
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.time import Duration
@@ -31,7 +33,7 @@ from trainmaster.live.agent.files import now, read_or_none, tail, write_whole
 from trainmaster.live.agent.group import Group
 from trainmaster.live.agent.link import KeeperGone, KeeperLink
 from trainmaster.live.agent.paths import HostPaths
-from trainmaster.live.agent.processes import ProcessName, group_is_empty, is_alive, kill_group, name_of
+from trainmaster.live.agent.processes import ProcessName, end_tree, group_is_empty, is_alive, kill_group, name_of
 
 LEFT_LOOK_S = 0.02
 """How often it is looked whether the workers have left."""
@@ -67,6 +69,8 @@ class HostAttempt:
         self._address = address
         self.groups: dict[int, Group] = {}
         self.keeper: ProcessName | None = None
+        self._mark = ""
+        """Of all that comes of the keeper."""
         self._child: subprocess.Popen[bytes] | None = None
         self._link: KeeperLink | None = None
         self._starting = asyncio.Lock()
@@ -117,9 +121,11 @@ class HostAttempt:
                 host=self.host,
                 domain="".join(self.prepared.domains),
                 address=self._address,
+                mark=secrets.token_hex(16),
             )
-            spec_path = self.paths.attempt(self.id) / "spec.json"
+            spec_path = self.paths.keeper_spec(self.id)
             write_whole(spec_path, encode(spec))
+            self._mark = spec.mark
             self._child = self._spawn(spec_path, workdir)
         except OSError as error:
             raise EffectFailed(f"can't start the keeper in {workdir}: {error}") from error
@@ -133,6 +139,7 @@ class HostAttempt:
             program = interpreter(self.prepared.command[0], sys.executable)
         arguments = [program, "-P", "-m", "trainmaster.live.agent.keeper", str(spec_path)]
         environment = contract.base_environment(dict(os.environ), self.prepared, os.getcwd())
+        environment[KEEPER] = self._mark
         with contextlib.ExitStack() as stack:
             output: int = subprocess.DEVNULL
             try:  # a full disk must not keep a job from starting
@@ -213,6 +220,12 @@ class HostAttempt:
         note = f"the keeper of the attempt (process {self.keeper.pid}) ended, and its workers with it"
         _log.error("%s: %s", self.id, note)
         self._tell_killed(stopped=False, note=note)
+        self._background = asyncio.ensure_future(self._sweep_after(self._mark))
+
+    async def _sweep_after(self, mark: str) -> None:
+        left = await _sweep(mark)
+        if left:
+            _log.error("%s: what workers have started does not end: %s", self.id, left)
 
     def _tell_killed(self, stopped: bool, note: str) -> None:
         for group in self.groups.values():
@@ -387,6 +400,10 @@ class HostAttempt:
             if time.monotonic() > deadline:
                 raise EffectFailed(f"processes of {self.id} do not end after SIGKILL")
             await asyncio.sleep(0.005)
+        left = await _sweep(self._mark)
+        if left:
+            pids = ", ".join(str(name.pid) for name in left)
+            raise EffectFailed(f"processes {pids}, which workers of {self.id} have started, do not end after SIGKILL")
 
     def living_epoch(self) -> int:
         """The newest epoch whose workers live; 0 if none do (the keeper may still run)."""
@@ -420,6 +437,8 @@ class HostAttempt:
         if keeper is None:
             return  # the agent died before the keeper was started; its effect is carried out again
         self.keeper = decode(keeper, ProcessName)
+        spec = read_or_none(self.paths.keeper_spec(self.id))
+        self._mark = decode(spec, talk.KeeperSpec).mark if spec is not None else ""
         if not self._keeper_runs():
             self._keeper_died()
             return
@@ -442,6 +461,11 @@ class HostAttempt:
             elif not group.processes and epoch == max(self.groups):
                 group.close()
                 del self.groups[epoch]
+
+
+async def _sweep(mark: str) -> tuple[ProcessName, ...]:
+    """Ends what workers of a keeper have started and left behind; what will not end."""
+    return await asyncio.to_thread(end_tree, None, frozenset({f"{KEEPER}={mark}".encode()}), GONE_S)
 
 
 def _bound(address: str) -> socket.socket:

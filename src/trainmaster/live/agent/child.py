@@ -32,6 +32,7 @@ from trainmaster.core.base.value import Value, encode
 from trainmaster.core.recovery.events import Failure
 from trainmaster.live.agent.files import now, write_whole
 from trainmaster.live.agent.talk import WorkerPlan
+from trainmaster.telemetry.title import rank_title, set_title
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -71,6 +72,8 @@ def enter(task: ChildTask) -> None:
     for descriptor in (null, task.output):
         os.close(descriptor)
     os.environ.update(task.plan.environment)
+    os.environ[environment.WORKER] = str(os.getpid())
+    _name(task)
     os.set_inheritable(task.control, True)
     os.environ[environment.CONTROL] = str(task.control)
     if task.store is not None:
@@ -79,6 +82,16 @@ def enter(task: ChildTask) -> None:
     if task.plan.board:  # else it is started ahead, and has no place yet
         _announce(task.plan.board)
     os.chdir(task.workdir)
+
+
+def _name(task: ChildTask) -> None:
+    given, command = task.plan.environment, " ".join(task.command)
+    job, host = given.get(environment.JOB, ""), given.get(environment.HOST, "")
+    if task.plan.board:
+        short, text = rank_title(job, str(task.plan.rank), host)
+    else:
+        short, text = f"tm:{job}/standby", f"trainmaster: stands by for {job} on {host}"
+    set_title(short, f"{text}: {command}")
 
 
 def _announce(path: str) -> None:

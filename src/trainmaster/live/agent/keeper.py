@@ -18,7 +18,8 @@ keeper speaks with it over a socket pair. One that does not come out soon is kil
 Which of the two happens is decided here, for each process, and nobody else has to know.
 
 A keeper whose socket file is gone has been disowned (its host "rebooted", or was removed), so it ends its workers and
-itself. The agent may also just kill it: the kernel then kills the workers (PR_SET_PDEATHSIG).
+itself. The agent may also just kill it: the kernel then kills the workers (PR_SET_PDEATHSIG). What workers started in
+sessions of their own goes with them (`kin`).
 """
 
 import contextlib
@@ -41,6 +42,7 @@ from trainmaster.core.recovery.events import Failure
 from trainmaster.live.agent import child, talk
 from trainmaster.live.agent.child import ChildTask
 from trainmaster.live.agent.files import now, write_whole
+from trainmaster.live.agent.kin import Kin
 from trainmaster.live.agent.preload import preload
 from trainmaster.live.agent.processes import name_of
 from trainmaster.live.agent.sink import OutputSink
@@ -62,6 +64,7 @@ class Keeper:
     ) -> None:
         self.spec, self.listener, self.vault, self.preload_failure = spec, listener, vault, preload_failure
         self.python = parse(spec.command) if spec.preload else None
+        self.kin = Kin()
         self.workers: list[Worker] = []
         self.stores: dict[int, int] = {}
         self.stoppings: list[Stopping] = []
@@ -83,8 +86,11 @@ class Keeper:
     def run(self) -> ChildTask | None:
         """Runs until disowned (None), or in a forked child returns what the child has to do."""
         while os.path.exists(self.spec.socket):
-            for key, _ in self.selector.select(self._timeout_s()):
+            came = self.selector.select(self._timeout_s())
+            for key, _ in came:
                 key.data()
+            if not came:
+                self._sweep()
             self._kill_overdue()
             self._start_vault()
             task = self._go_on_launching() or self._go_on_standby()
@@ -92,11 +98,17 @@ class Keeper:
                 return task
         for worker in self.workers:
             worker.kill()
+        self.kin.end()
         return None
 
     def _timeout_s(self) -> float:
         dues = [stopping.kill_at - time.monotonic() for stopping in self.stoppings]
         return max(0.0, min([TICK_S, *dues]))
+
+    def _sweep(self) -> None:
+        """Ends what dead workers have left behind."""
+        living = [worker.process for worker in self.workers if not worker.ended]
+        self.kin.sweep(living, self.vault.pid if self.vault is not None else 0)
 
     # --- the vault ---
 
@@ -447,6 +459,7 @@ class Keeper:
             worker.close_channel()
         if worker.sink.descriptor is not None:
             self._copy_output(worker)
+        self._sweep()
         killed = os.WIFSIGNALED(status)
         if not worker.told:
             code, number = (None, os.WTERMSIG(status)) if killed else (os.WEXITSTATUS(status), None)

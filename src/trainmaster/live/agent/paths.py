@@ -57,6 +57,9 @@ class HostPaths(Value):
     def prepared(self, attempt: AttemptId) -> Path:
         return self.attempt(attempt) / "prepared.json"
 
+    def keeper_spec(self, attempt: AttemptId) -> Path:
+        return self.attempt(attempt) / "spec.json"
+
     def keeper(self, attempt: AttemptId) -> Path:
         return self.attempt(attempt) / "keeper.json"
 

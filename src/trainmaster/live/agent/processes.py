@@ -9,12 +9,13 @@ leader is gone may be killed by number, unless that number now belongs to a proc
 A process may leave its group, and even its parents. What an operation starts is therefore found in three ways: by
 group, by a *mark* (variables in the environment that it was started with, which children inherit), and by descent from
 any of these. Only a process that left its group, threw its environment away and lost its parent is not found; nothing
-less than a control group would find that one, and those need rights that an agent may not have.
+less than a control group, or a parent that takes its orphans (`kin`), would find that one.
 """
 
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from trainmaster.core.base.value import Value
@@ -120,8 +121,26 @@ def tree_of(leader: ProcessName | None, mark: frozenset[bytes]) -> tuple[Process
         children.setdefault(parent, []).append(name)
         if leader is not None and name.started < leader.started:
             continue
-        if its_group == group or mark <= _environment(pid):
+        if its_group == group or mark <= environment_of(pid):
             found[pid] = name
+    return _with_descendants(found, children)
+
+
+def descendants_of(roots: Iterable[ProcessName]) -> tuple[ProcessName, ...]:
+    """The roots that run, and all that descends from them. One pass over /proc."""
+    wanted = {root.pid: root for root in roots}
+    found: dict[int, ProcessName] = {}
+    children: dict[int, list[ProcessName]] = {}
+    for pid in _all_pids():
+        stat = _family(pid)
+        if stat is not None:
+            children.setdefault(stat[1], []).append(stat[0])
+            if wanted.get(pid) == stat[0]:
+                found[pid] = stat[0]
+    return _with_descendants(found, children)
+
+
+def _with_descendants(found: dict[int, ProcessName], children: dict[int, list[ProcessName]]) -> tuple[ProcessName, ...]:
     new = list(found)
     while new:
         for child in children.get(new.pop(), ()):
@@ -143,7 +162,8 @@ def _family(pid: int) -> tuple[ProcessName, int, int] | None:
     return ProcessName(pid=pid, started=int(fields[19])), int(fields[1]), int(fields[2])
 
 
-def _environment(pid: int) -> frozenset[bytes]:
+def environment_of(pid: int) -> frozenset[bytes]:
+    """Lines NAME=VALUE that a process was started with; none if it is gone, or somebody else's."""
     try:
         return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or somebody else's

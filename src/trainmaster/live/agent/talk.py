@@ -24,6 +24,8 @@ class KeeperSpec(Value):
     """What is likely to fail together with this host; empty: nothing is known."""
     address: str
     """Of this host, for other hosts."""
+    mark: str = ""
+    """`TRAINMASTER_KEEPER` of all that comes of it."""
 
 
 class WorkerPlan(Value):

@@ -19,6 +19,7 @@ from typing import Final
 from trainmaster.core.agent.vault_talk import SOCKET_NAME, Place
 from trainmaster.live.agent.vault import vault
 from trainmaster.live.agent.vault.sending import Limits
+from trainmaster.telemetry.title import set_title
 
 _PAUSE_S: Final = 1.0
 _INBOX_BYTES: Final = 1 << 22
@@ -66,12 +67,18 @@ class VaultTending:
         code = 1
         try:
             let_go()
+            set_title("tm:vault", f"trainmaster: vault on {self._place.host}, {self._directory}")
             code = vault.run(self._directory, self._place, self._inbox, self._listener, keeper_pid, self._limits)
         except BaseException:  # noqa: BLE001  (told; there is nobody above)
             traceback.print_exc()
             sys.stderr.flush()
         finally:
             os._exit(code)  # no frame of the keeper below may go on in this process
+
+    @property
+    def pid(self) -> int:
+        """Of the vault that runs or waits to be collected; 0: there is none."""
+        return self._pid if self.pidfd is not None else 0
 
     def has_ended(self) -> bool:
         return (

@@ -1,0 +1,1 @@
+"""What processes tell the tools of the system."""
