@@ -49,7 +49,10 @@ PROOFS: dict[str, tuple[dict[str, str], list[str]]] = {
     ),
     "numerics": ({"TRAINMASTER_NUMERICS_STEPS": "150"}, ["tests/unit/training/test_numerics_loss.py"]),
     "vault_kills": ({"TRAINMASTER_VAULT_KILLS": "48"}, ["tests/integration/test_vault_stores.py"]),
-    "hangs": ({"TRAINMASTER_HANGS": "8"}, ["tests/integration/test_house_diagnosis.py"]),
+    "hangs": (
+        {"TRAINMASTER_HANGS": "8"},
+        ["tests/integration/test_house_diagnosis.py", "tests/integration/test_house_hangs.py"],
+    ),
     "data": (
         {"TRAINMASTER_LOADER_JOBS": "2000", "TRAINMASTER_DATA_LIVES": "20"},
         ["tests/unit/training/test_loader.py", "tests/integration/test_training_data.py"],

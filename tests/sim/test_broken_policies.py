@@ -12,7 +12,7 @@ from tests.sim import test_seeds
 from tests.sim.test_seeds import Run, check_end
 from trainmaster.core import engine
 from trainmaster.core.base.reasons import Reason, Token
-from trainmaster.core.events import EffectEnded, ResumeRequested
+from trainmaster.core.events import EffectEnded, HangFound, ResumeRequested
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host
 from trainmaster.core.recovery import budget, forming, handover, interrupt, reports
@@ -115,6 +115,11 @@ def a_lost_host_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Step, "signal", lambda self, kind, *more: None if kind == "host-lost" else real(self, kind, *more))
 
 
+def a_hang_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What the watch found is in the log, and nothing follows from it."""
+    patch.setitem(engine._APPLY, HangFound, lambda step, event: None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("breaks", "expected"),
     [
@@ -128,6 +133,7 @@ def a_lost_host_kept(patch: pytest.MonkeyPatch) -> None:
         (hand_over_without_saving, "steps_lost"),
         (a_member_forgotten, "has 3 members of 4"),
         (a_lost_host_kept, "without its members"),
+        (a_hang_forgotten, "nobody ends it"),
     ],
 )
 def test_a_broken_policy_is_noticed(monkeypatch: pytest.MonkeyPatch, breaks: Break, expected: str) -> None:

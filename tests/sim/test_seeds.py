@@ -69,6 +69,7 @@ class Run:
         together = Stream.of(seed, "teller").integer(2) == 0
         self.world = World(seed, self.submit, together=together)
         self.chance = Stream.of(seed, "faults")
+        self.hangs = Stream.of(seed, "hangs")
         self.events: list[AnyEvent] = []
 
     def submit(self, event: AnyEvent) -> None:
@@ -137,6 +138,12 @@ class Run:
             self._person(kind, host)
         self.world.at(4 * self.chance.uniform(), self.fault)
 
+    def hang(self) -> None:
+        """Ranks that hang now and then, beside all other faults."""
+        if self.world.now <= seconds(FAULTS_UNTIL_S):
+            self.world.hang(self.hangs.choice((JobId("job-1"), JobId("job-2"))))
+            self.world.at(20 + 30 * self.hangs.uniform(), self.hang)
+
     def _server_back(self) -> None:
         self.world.server_back()
         self.lease()
@@ -186,6 +193,7 @@ class Run:
     def play(self) -> None:
         self.start()
         self.world.at(5.0, self.fault)
+        self.world.at(20.0, self.hang)
         self.world.at(0.5, self.resend)
         while not (self.ended() and self.world.now > seconds(FAULTS_UNTIL_S + 60)):
             assert self.world.now < seconds(END_BOUND_S), self.story()
@@ -251,8 +259,9 @@ def check_end(run: Run) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_seed_of_faults(seed: int) -> None:
-    """1. Three jobs on nine hosts. 2. Hosts die and return, agents restart, workers are killed, the server goes away,
-    people drain, resume, requeue and cancel. 3. Every invariant holds after every event. 4. Faults stop. 5. All end."""
+    """1. Three jobs on nine hosts. 2. Hosts die and return, agents restart, workers are killed or hang, the server goes
+    away, people drain, resume, requeue and cancel. 3. Every invariant holds after every event. 4. Faults stop.
+    5. All end."""
     run = Run(seed)
     try:
         run.play()

@@ -20,6 +20,7 @@ from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import AttemptId, BootId, ComponentName, EffectId, HostId, JobId, SessionId
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import Instant, seconds
+from trainmaster.core.diagnosis.answer import Kind
 from trainmaster.core.effects import (
     AnyEffect,
     AskWorkers,
@@ -38,12 +39,15 @@ from trainmaster.core.recovery.events import (
     EffectsEnded,
     EpochPhase,
     Failure,
+    HangFound,
     WorkerExited,
     WorkersExited,
 )
 
 STEP_S = 1.0
 STALL_S = 0.3
+FOUND_MAX = 10
+"""How often a hang may be told before it is ended: an agent that is away for some seconds hears of nothing."""
 
 End = tuple[int, str, Failure | None]
 """Rank, how it ended, and why."""
@@ -64,6 +68,10 @@ class Group:
     step: int = 0
     phase: Phase = Phase.SPAWNED
     over: bool = False
+    hung: tuple[int, ...] | None = None
+    """Ranks that do not go on, so that none does; empty: a collective that does not end."""
+    found: int = 0
+    """How often that was told."""
 
 
 @dataclass
@@ -214,6 +222,41 @@ class World:
         if running and running[-1].ranks:
             self._fail(running[-1], culprit=min(running[-1].ranks))
 
+    def hang(self, job: JobId) -> None:
+        """Ranks of the job's running group stop, and nothing ends by itself; a diagnosis says so some time later."""
+        running = [group for group in self.groups.values() if group.attempt.startswith(f"{job}.") and not group.over]
+        if not running or running[-1].phase < Phase.TRAINING or running[-1].hung is not None:
+            return
+        group = running[-1]
+        group.hung = self.chance.choice(((0,), (group.world - 1,), (0, group.world // 2), ()))
+        self.at(3 + 4 * self.chance.uniform(), lambda: self._diagnosed(group))
+
+    def _diagnosed(self, group: Group) -> None:
+        """What the server's watch finds, again and again; one that is away finds it when it is back.
+        What is told first may come too late."""
+        if not self.server_up:
+            self.at(1.0, lambda: self._diagnosed(group))
+            return
+        if group.over and group.found:
+            return
+        assert group.hung is not None
+        assert group.found < FOUND_MAX, f"{group.attempt} epoch {group.epoch} hangs, and nobody ends it"
+        group.found += 1
+        self.submit(
+            HangFound(
+                at=self.now,
+                attempt=group.attempt,
+                epoch=group.epoch,
+                kind=Kind.USER_CODE_STALL if group.hung else Kind.IN_FLIGHT_STALL,
+                ranks=group.hung,
+                step=group.step,
+                still_s=3.5,
+                bound_s=3.0,
+                summary="the others wait",
+            )
+        )
+        self.at(2.0, lambda: self._diagnosed(group))
+
     # --- effects
 
     def deliver(self, effect: AnyEffect) -> None:
@@ -324,7 +367,7 @@ class World:
         self.report(self.agents[host], event)
 
     def _stepped(self, group: Group, first: bool = False) -> None:
-        if group.over:
+        if group.over or group.hung is not None:
             return
         job = self._job(group)
         group.step += 1

@@ -99,6 +99,8 @@ class StopWorkers(GangEffect):
     grace: Duration
     keep: bool = False
     """The attempt goes on: a worker that can leave its epoch without ending does that, and lives."""
+    kill: tuple[int, ...] = ()
+    """Ranks that are killed at once all the same: what they are in is not to be trusted."""
 
 
 class ReleaseAttempt(GangEffect):

@@ -44,6 +44,7 @@ from trainmaster.core.recovery.events import (
     EffectEnded,
     EffectsEnded,
     EpochPhase,
+    HangFound,
     WorkerExited,
     WorkersExited,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "EpochPhase",
     "FleetDeclared",
     "GangUpgradeRequested",
+    "HangFound",
     "HealthAcknowledged",
     "HealthConductDeclared",
     "HealthModeSet",
@@ -126,6 +128,7 @@ AnyEvent = (
     | EffectsEnded
     | WorkerExited
     | WorkersExited
+    | HangFound
     | EpochPhase
     | CheckpointPublished
     | CheckpointFailed

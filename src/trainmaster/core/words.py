@@ -47,6 +47,7 @@ from trainmaster.core.recovery.events import (
     EffectEnded,
     EffectsEnded,
     EpochPhase,
+    HangFound,
     WorkerExited,
     WorkersExited,
 )
@@ -235,6 +236,12 @@ def _exited(event: WorkerExited | WorkersExited, who_ended: str, verb: str, whos
             return f"{head} failed{at_step}{last}: {describe(event)}"
 
 
+def _hang_found(event: HangFound) -> str:
+    head = f"{event.attempt} epoch {event.epoch}: {event.kind.value}: {event.summary}"
+    stood = f"no step for {seconds_text(event.still_s)} after step {event.step:,}"
+    return f"{head} ({stood}; a step may take {seconds_text(event.bound_s)})"
+
+
 _PHASES: Final = {
     Phase.CREATED: "the ranks are about to start",
     Phase.SPAWNED: "the ranks run",
@@ -282,6 +289,7 @@ _SENTENCES: Final[dict[type, Callable[[Any], str]]] = {
     EffectsEnded: _effects_ended,
     WorkerExited: _worker_exited,
     WorkersExited: _workers_exited,
+    HangFound: _hang_found,
     EpochPhase: _epoch_phase,
     CheckpointPublished: _checkpoint_published,
     CheckpointFailed: _checkpoint_failed,

@@ -33,6 +33,10 @@
     [checks]
     agreement_every_steps = 100              # compare data-parallel replicas; the default; 0: never
 
+    [hangs]
+    recover = true                           # the default: end ranks that hang, and go on; false: only name them
+    bound_s = 120                            # a step that takes longer is a hang; default: by the job's own steps
+
     [maintenance]                            # what the job asks of planned maintenance; emergencies do not read it
     notice_s = 600                           # from being told until its hosts may leave; default 0
     checkpoint_wait_s = 1800                 # then its next checkpoint is waited for so long; default 0
@@ -53,6 +57,7 @@ from trainmaster.core.base.time import in_seconds, seconds
 from trainmaster.core.scheduling.request import (
     CheckpointPolicy,
     ChecksPolicy,
+    HangPolicy,
     JobSpec,
     MaintenanceContract,
     OnDrain,
@@ -93,6 +98,7 @@ def load(file: Path) -> JobSpec:
         checkpoint=_checkpoint(root.table("checkpoint"), base),
         restart=_restart(root.table("restart")),
         checks=_checks(root.table("checks")),
+        hangs=_hangs(root.table("hangs")),
         contract=_contract(root.table("maintenance")),
         on_drain=_on_drain(root, defaults.on_drain),
         yield_deadline=seconds(root.number("yield_deadline_s", in_seconds(defaults.yield_deadline), 1.0, _DAY_S)),
@@ -204,6 +210,14 @@ def _restart(table: Table) -> RestartBudget:
 def _checks(table: Table) -> ChecksPolicy:
     key = "agreement_every_steps"
     policy = ChecksPolicy(agreement_every_steps=table.integer(key, 0, 0, 10**9) if table.has(key) else None)
+    table.finish()
+    return policy
+
+
+def _hangs(table: Table) -> HangPolicy:
+    bound_s = table.number("bound_s", 0.0, 1.0, _DAY_S)
+    recover = table.flag("recover", HangPolicy().recover)
+    policy = HangPolicy(recover=recover, bound=seconds(bound_s) if table.has("bound_s") else None)
     table.finish()
     return policy
 

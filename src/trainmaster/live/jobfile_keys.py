@@ -79,6 +79,13 @@ KEYS: Final = (
         "as often as is next to free",
         "Steps between comparisons of data-parallel replicas; 0: never.",
     ),
+    _key("hangs.recover", "true", "End ranks that hang, and go on in place; `false`: they are only named."),
+    _open(
+        "hangs.bound_s",
+        "by its own steps",
+        "A step that takes longer is a hang, 1 to 86400; else the largest of 3 s, five medians of the last steps and "
+        "twice the longest, and what may yet end by itself has twice that, and 30 s at least.",
+    ),
     _key("maintenance.notice_s", "0", "From being told of planned maintenance until its hosts may leave."),
     _key("maintenance.checkpoint_wait_s", "0", "How long its next checkpoint is waited for after that."),
     _open("maintenance.protected_until", "none", "Its hosts are not touched before: `2026-12-01T02:00:00Z`."),

@@ -132,13 +132,13 @@ class Table:
         value = self._get(key, (int, float), "a number", default, low)
         return float(self._in_range(key, value, low, high))
 
-    def flag(self, key: str) -> bool:
-        """true or false; false if absent."""
+    def flag(self, key: str, default: bool = False) -> bool:
+        """true or false."""
         self._known.add(key)
-        value = self._content.get(key, False)
+        value = self._content.get(key, default)
         if not isinstance(value, bool):
             self.note(key, f"this is {_kind_of(value)}", "write true or false")
-            return False
+            return default
         return value
 
     def choice(self, key: str, default: str | None, allowed: Sequence[str]) -> str:

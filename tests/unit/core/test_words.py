@@ -24,6 +24,7 @@ from trainmaster.core.base.ids import (
     TrainName,
 )
 from trainmaster.core.base.time import Duration, Instant
+from trainmaster.core.diagnosis.answer import Kind
 from trainmaster.core.events import AnyEvent, LeaseTaken, TimePassed
 from trainmaster.core.fleet.events import (
     AgentDisconnected,
@@ -79,6 +80,7 @@ from trainmaster.core.recovery.events import (
     EffectsEnded,
     EpochPhase,
     Failure,
+    HangFound,
     WorkerExited,
     WorkersExited,
 )
@@ -278,6 +280,21 @@ CASES: list[tuple[AnyEvent, str]] = [
     ),
     (all_exited(how="yielded", hosts=(H2,)), "job-7.a1 epoch 2: all ranks on h2 saved and left as asked at step 1,200"),
     (all_exited(how="stopped", step=-1), "job-7.a1 epoch 2: all ranks on h[1-3] (3 hosts) were stopped"),
+    (
+        HangFound(
+            at=AT,
+            attempt=ATTEMPT,
+            epoch=2,
+            kind=Kind.PROCESS_STOPPED,
+            ranks=(3,),
+            step=1200,
+            still_s=4.1,
+            bound_s=3.0,
+            summary="rank 3 on h2 stopped (state T)",
+        ),
+        "job-7.a1 epoch 2: process-stopped: rank 3 on h2 stopped (state T) (no step for 4.1 s after step 1,200; a step"
+        " may take 3 s)",
+    ),
     (phase(Phase.ATTACHED), "job-7.a1 epoch 2: the script opened its training session"),
     (phase(Phase.RESTORED, 1200), "job-7.a1 epoch 2: state is restored, step 1,200"),
     (phase(Phase.RESTORED, 0), "job-7.a1 epoch 2: training starts from scratch"),

@@ -10,6 +10,7 @@ from trainmaster.core.base.time import HOUR, MINUTE, SECOND, Duration, Instant
 from trainmaster.core.scheduling.request import (
     CheckpointPolicy,
     ChecksPolicy,
+    HangPolicy,
     JobSpec,
     MaintenanceContract,
     RestartBudget,
@@ -40,6 +41,10 @@ keep = 3
 
 [checks]
 agreement_every_steps = 0
+
+[hangs]
+recover = false
+bound_s = 90
 
 [restart]
 max_restarts = 5
@@ -73,6 +78,7 @@ def test_reads_every_key(tmp_path: Path) -> None:
         preload=("torch", "torch.distributed"),
         checkpoint=CheckpointPolicy(directory=str(tmp_path / "ckpt"), every_steps=100, keep=3),
         checks=ChecksPolicy(agreement_every_steps=0),
+        hangs=HangPolicy(recover=False, bound=Duration(90_000_000)),
         restart=RestartBudget(max_restarts=5, window=1_800_500_000, same_failure_limit=2, standby=True),
         on_drain="finish",
         yield_deadline=90 * SECOND,

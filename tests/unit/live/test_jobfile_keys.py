@@ -14,7 +14,7 @@ from trainmaster.live.tomlfile import FileError, Table
 NEEDED = {"name": '"llama"', "command": '["python", "train.py"]', "hosts": "4"}
 EXAMPLES = {
     **NEEDED, "NAME": '"1"', "dir": '"ckpt"', "every": '"auto"', "agreement_every_steps": "5",
-    "protected_until": "2026-12-01T02:00:00Z", "expected_duration_s": "9",
+    "protected_until": "2026-12-01T02:00:00Z", "expected_duration_s": "9", "bound_s": "9",
 }  # fmt: skip
 
 

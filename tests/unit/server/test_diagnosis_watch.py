@@ -1,7 +1,7 @@
 """The watch over running jobs: it asks only where a job leaves its own pace, and what it finds stays with the job."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,10 +12,13 @@ from tests.diagnosis.rings import Run
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.agent.wire import GroupProgress, Heartbeat, Query, RankProgress
 from trainmaster.core.base.ids import AttemptId, HostId, SessionId
-from trainmaster.core.base.time import Instant
+from trainmaster.core.base.time import Duration, Instant
 from trainmaster.core.base.value import encode
 from trainmaster.core.diagnosis.answer import Kind
 from trainmaster.core.recovery.attempt import AttemptState
+from trainmaster.core.recovery.events import HangFound
+from trainmaster.core.scheduling.job import FailureNote
+from trainmaster.core.scheduling.request import HangPolicy, JobSpec
 from trainmaster.live.server import views
 from trainmaster.live.server.diagnosis import Watch
 from trainmaster.live.server.liveview import LiveView
@@ -36,11 +39,13 @@ class Fleet:
         self.at_s = 0.0
         self.settings = SimpleNamespace(query_timeout_s=1.0)
         self.links = self
-        epoch = SimpleNamespace(number=1)
+        epoch = SimpleNamespace(number=1, restored_step=-1)
         attempt = SimpleNamespace(id=ATTEMPT, epochs=[epoch], epoch=epoch, members=HOSTS, state=AttemptState.RUNNING,
                                   hosts_of=lambda _: HOSTS)  # fmt: skip
         self.attempt = attempt
-        job = SimpleNamespace(id="job-1", spec=SimpleNamespace(hosts=2, ranks_per_host=2))
+        spec = JobSpec(name="llama", command=("true",), hosts=2, ranks_per_host=2)
+        self.job = job = SimpleNamespace(id="job-1", spec=spec, failures=())
+        self.ended: list[HangFound] = []
         self.state = SimpleNamespace(jobs={"job-1": job})
         monkeypatch.setattr(views, "newest_attempt", lambda *_: attempt)
         self.watch = Watch(cast(Any, self))
@@ -56,6 +61,9 @@ class Fleet:
         self.asked += 1
         assert (query.kind, query.attempt, query.epoch) == ("rings", ATTEMPT, 1)
         return None if self.silent else encode(self.run.rings()[HOSTS.index(host)])
+
+    async def command(self, decide: Callable[[Any], object]) -> object:
+        return decide(SimpleNamespace(stage=self.ended.append))
 
     def beat(self, step_at_us: int) -> None:
         """A heartbeat of each host, and a look of the watch."""
@@ -197,3 +205,76 @@ def test_stops_that_were_named_teach_nothing(fleet: Fleet) -> None:
         fleet.beat(fleet.run.now_us)
     (pace,) = fleet.watch._paces.values()
     assert pace.bound().bound_s == 3.0
+
+
+# --- hangs are ended
+
+
+def stand(fleet: Fleet, last_us: int, seconds: float) -> None:
+    """So much time, with two looks a second."""
+    for _ in range(round(2 * seconds)):
+        fleet.run.now_us += 500_000
+        fleet.beat(last_us)
+
+
+def test_a_stopped_process_is_ended_when_it_was_named_twice(fleet: Fleet) -> None:
+    """1. A rank is stopped. 2. Beyond the bound it is named. 3. The next look says the same: it is ended, by rank."""
+    last_us = fleet.run.now_us
+    fleet.run.states[1] = "T"
+    fleet.run.hang(3.1, missing=(1,))
+    fleet.beat(last_us)
+    assert (fleet.found(), fleet.ended) == (Kind.PROCESS_STOPPED, [])
+    stand(fleet, last_us, 1.0)
+    first = fleet.ended[0]
+    assert (first.attempt, first.epoch, first.kind, first.ranks) == (ATTEMPT, 1, Kind.PROCESS_STOPPED, (1,))
+    assert 3.1 < first.still_s < 5.0
+    assert first.bound_s == 3.0
+
+
+def test_code_of_its_own_has_time(fleet: Fleet) -> None:
+    """1. A rank stands in code of its own: named, and left alone for half a minute. 2. Then it is ended. 3. After a
+    restart that it led to, it has four times as long."""
+    last_us = fleet.run.now_us
+    fleet.run.hang(3.5, missing=(2,))
+    stand(fleet, last_us, 26.0)
+    assert (fleet.found(), fleet.ended) == (Kind.USER_CODE_STALL, [])
+    stand(fleet, last_us, 8.0)
+    assert {event.ranks for event in fleet.ended} == {(2,)}
+    fleet.ended.clear()
+    note = FailureNote(at=fleet.now(), signature="hang: user-code-stall", at_start=False, host=HOSTS[1], rank=2)
+    fleet.job.failures = (note,)
+    stand(fleet, last_us, 60.0)
+    assert not fleet.ended
+    stand(fleet, last_us, 45.0)
+    assert fleet.ended
+
+
+def test_the_job_file_states_the_bound(fleet: Fleet) -> None:
+    """1. A step may take eight seconds. 2. Before that nobody is asked; after it the rank is ended."""
+    fleet.job.spec = fleet.job.spec.but(hangs=HangPolicy(bound=Duration(8_000_000)))
+    last_us = fleet.run.now_us
+    fleet.run.hang(3.5, missing=(2,))
+    stand(fleet, last_us, 4.0)
+    assert fleet.asked == 0
+    stand(fleet, last_us, 3.0)
+    assert {(event.ranks, event.bound_s) for event in fleet.ended} == {((2,), 8.0)}
+
+
+def test_it_can_be_switched_off(fleet: Fleet) -> None:
+    fleet.job.spec = fleet.job.spec.but(hangs=HangPolicy(recover=False))
+    last_us = fleet.run.now_us
+    fleet.run.states[1] = "T"
+    fleet.run.hang(3.5, missing=(1,))
+    stand(fleet, last_us, 60.0)
+    assert (fleet.found(), fleet.ended) == (Kind.PROCESS_STOPPED, [])
+
+
+def test_a_server_that_has_just_started(fleet: Fleet) -> None:
+    """1. The job stands when the server starts: it has seen no step. 2. The ranks are asked, and their rings know the
+    pace: the rank is named and ended."""
+    last_us = fleet.run.now_us
+    fleet.run.states[1] = "T"
+    fleet.run.hang(3.5, missing=(1,))
+    fleet.watch, fleet.live = Watch(cast(Any, fleet)), LiveView()
+    stand(fleet, last_us, 2.0)
+    assert fleet.ended

@@ -57,6 +57,12 @@ RESULT_UNSAVED: Final[Row] = (
     "Make room at the path that is named, and requeue it: it does the steps since its last checkpoint again.",
 )
 
+RANK_HUNG: Final[Row] = (
+    "rank-hung",
+    "A rank did not go on, and the others waited for it beyond the bound: it was ended, and the job went on.",
+    "Read what it wrote (`trainmaster job logs`). If it was only slow: `session.phase`, or `[hangs]` in the job file.",
+)
+
 # Health
 HEALTH_OBSERVES: Final[Row] = (
     "health-observes",

@@ -169,6 +169,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     )
     REPLICAS_DISAGREE = token_rows.REPLICAS_DISAGREE
     RESULT_UNSAVED = token_rows.RESULT_UNSAVED
+    RANK_HUNG = token_rows.RANK_HUNG
     WORKER_KILLED = (
         "worker-killed",
         "A worker process was ended by a signal that nobody here sent (often SIGKILL by the out-of-memory killer).",
@@ -182,7 +183,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
     STEP_STALLED = (
         "step-stalled",
         "Workers run but no step was completed for longer than the bound.",
-        "Read what the ranks that are behind wrote (`trainmaster job logs`); `trainmaster job requeue` starts it anew.",
+        "`trainmaster job diagnose` says who is waited for. Ranks that hang are ended, unless the job file forbids it.",
     )
     HOST_SHUT_DOWN = (
         "host-shut-down",

@@ -24,6 +24,7 @@ from trainmaster.core.diagnosis.evidence import Evidence, Times, joined
 from trainmaster.core.diagnosis.judge import judge
 from trainmaster.core.diagnosis.pace import MEDIANS, Bound, bound
 from trainmaster.core.diagnosis.ring import of_rings
+from trainmaster.core.diagnosis.stuck import surely_stopped
 from trainmaster.core.diagnosis.tables import history, median
 
 WINDOW: Final = 12
@@ -49,15 +50,20 @@ class LiveDiagnosis(Value):
     bound_s: float
     """What a step may take; beyond it, standing is a stop."""
     bound: str
+    patience_s: float = 0.0
+    """What a stop may last that might yet end by itself; beyond it, it is ended."""
     silent_hosts: tuple[str, ...] = ()
     """Hosts whose agents did not answer."""
 
 
-def diagnose(rings: Sequence[Rings], ranks: int, silent: Sequence[str] = ()) -> tuple[Diagnosis, float, Bound]:
-    """(the answer, how long ranks have waited, the bound) of a job of `ranks` ranks."""
+def diagnose(
+    rings: Sequence[Rings], ranks: int, silent: Sequence[str] = (), told_s: float = 0.0
+) -> tuple[Diagnosis, float, Bound]:
+    """(the answer, how long ranks have waited, the bound) of a job of `ranks` ranks. `told_s`: the bound that its job
+    file states; 0: none."""
     evidence = joined(of_rings(each) for each in rings).but(world=ranks)
     steps_s = _steps(rings)
-    pace = bound(steps_s) if steps_s else _bound_of_gaps(rings)
+    pace = bound(steps_s, told_s) if steps_s or told_s else _bound_of_gaps(rings)
     stop = first_unmatched(evidence)
     waited_s = _waited(rings, stop)
     frozen = [each for each in evidence.workers if each.state in ("T", "t")]
@@ -132,14 +138,15 @@ def _waited(rings: Sequence[Rings], stop: Stop | None) -> float:
 
 
 def _frozen(evidence: Evidence) -> Diagnosis:
-    ranks = tuple(sorted(each.rank for each in evidence.workers if each.state in ("T", "t")))
+    frozen = [each for each in evidence.workers if each.state in ("T", "t")]
+    ranks = tuple(sorted(each.rank for each in frozen))
     told = f"{ranks_text(ranks)} stopped, by SIGSTOP or a debugger"
     return Diagnosis(
         kind=Kind.PROCESS_STOPPED,
         summary=told,
         missing_ranks=ranks,
         first_cause=told,
-        confidence="high",
+        confidence=surely_stopped(frozen),
         next_evidence=("who sent the signal: a person, a debugger, a container that was paused",),
         advice=("send SIGCONT, or end the process and let the job re-form", "no host is to blame"),
     )

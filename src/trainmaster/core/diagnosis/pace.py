@@ -1,6 +1,14 @@
-"""How long a step may take before somebody is asked why: a bound that a job sets itself by its own steps.
+"""How long a step may take before somebody is asked why, and before something is done about it. The one policy of
+progress: the watch names by it, the engine restarts by it, and views tell by it.
 
     bound = max(3 s, 5 x the median of the last steps, 2 x the longest of them)
+    patience = max(30 s, 2 x bound), four times as long after each restart that it led to
+
+Beyond the bound a stop is *named*. Beyond the patience a stop that might yet end by itself (a rank in code of its own,
+a collective that all have joined) is *ended*: a pause that nobody announced is no hang, and a restart costs more than
+to wait for it. If it comes again after the restart, it may be what this job does: hence the four times. What can't end
+by itself, a process that is stopped or ranks that went apart, needs no patience. A job file may state the bound; then
+that is the patience as well.
 
 The median follows the job's pace, the longest its habits. A step beyond five medians was a stop and teaches nothing,
 until it has come `HABIT` times: then it is what this job does every so often. Steps in which a rank was in a phase that
@@ -30,6 +38,9 @@ HABIT: Final = 3
 SLOWER: Final = 1.5
 RECENT: Final = 2
 """Steps that must be slower before anybody asks."""
+PATIENCE_LEAST_S: Final = 30.0
+PATIENCE_BOUNDS: Final = 2.0
+PATIENCE_GROWS: Final = 4.0
 
 
 class Bound(Value):
@@ -40,8 +51,20 @@ class Bound(Value):
     """That it was learnt from."""
     median_s: float = 0.0
     longest_s: float = 0.0
+    told: bool = False
+    """The job file says so."""
+
+    def patience_s(self, restarts: int = 0) -> float:
+        """How long a stop may last that could yet end by itself. `restarts`: those that it has led to before."""
+        assert restarts >= 0
+        if self.told:
+            return self.bound_s
+        least_s = self.bound_s if self.steps < STEPS_LEAST else max(PATIENCE_LEAST_S, PATIENCE_BOUNDS * self.bound_s)
+        return least_s * PATIENCE_GROWS**restarts
 
     def sentence(self) -> str:
+        if self.told:
+            return f"a step may take {self.bound_s:g} s, as the job file says"
         if self.steps < STEPS_LEAST:
             return f"no pace is known yet ({self.steps} steps); the bound is {self.bound_s:g} s"
         return (
@@ -50,8 +73,13 @@ class Bound(Value):
         )
 
 
-def bound(steps_s: Sequence[float]) -> Bound:
-    """The bound that these steps teach, oldest first."""
+def bound(steps_s: Sequence[float], told_s: float = 0.0) -> Bound:
+    """The bound that these steps teach, oldest first. `told_s`: the one that the job file states; 0: none."""
+    found = _learnt(steps_s)
+    return found.but(bound_s=told_s, told=True) if told_s > 0 else found
+
+
+def _learnt(steps_s: Sequence[float]) -> Bound:
     recent = list(steps_s)[-KEPT:]
     if len(recent) < STEPS_LEAST:
         return Bound(bound_s=PHASE_S, steps=len(recent))
@@ -91,5 +119,6 @@ class Pace:
             self.steps_s = [*self.steps_s, taken][-KEPT:]
         self._step, self._step_at = step, step_at_us
 
-    def bound(self) -> Bound:
-        return bound(self.steps_s)
+    def bound(self, told_s: float = 0.0) -> Bound:
+        """See `bound`."""
+        return bound(self.steps_s, told_s)

@@ -6,6 +6,7 @@ than anything else, and never a reason to drain a host.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from trainmaster.core.diagnosis.answer import Confidence, Diagnosis, Kind, ranks_text
 from trainmaster.core.diagnosis.collectives import Stop
@@ -148,13 +149,18 @@ def _stopped(evidence: Evidence, stop: Stop, frozen: list[Worker]) -> Diagnosis:
     hosts = ", ".join(sorted({each.host for each in frozen if each.host}))
     where = f" on {hosts}" if hosts else ""
     told = f"{ranks_text(ranks)}{where} stopped (state {frozen[0].state}), by SIGSTOP or a debugger"
-    return _answer(Kind.PROCESS_STOPPED, stop, told, told, "high").but(
+    return _answer(Kind.PROCESS_STOPPED, stop, told, told, surely_stopped(frozen)).but(
         missing_ranks=tuple(sorted({*stop.missing, *ranks})),
         waiting_ranks=tuple(rank for rank in stop.waiting if rank not in ranks),
         details=(f"the others wait in {stop.name()}",),
         next_evidence=("who sent the signal: a person, a debugger, a container that was paused",),
         advice=("send SIGCONT, or end the process and let the job re-form", "no host is to blame"),
     )
+
+
+def surely_stopped(frozen: Iterable[Worker]) -> Confidence:
+    """A tool that takes a stack holds a process (t) for a moment, and lets it go by itself."""
+    return "high" if all(each.state == "T" for each in frozen) else "medium"
 
 
 def _in_user_code(evidence: Evidence, stop: Stop, living: list[Worker]) -> Diagnosis:

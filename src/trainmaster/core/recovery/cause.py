@@ -48,6 +48,10 @@ class FirstCause(Value):
     """True: the job answers for it with its restart budget. False: a host did."""
     hopeless: bool = False
     """Trying again can't help: the job ends, whatever is left of its budget."""
+    kill: tuple[int, ...] = ()
+    """Ranks whose processes do not live on, whatever they can."""
+    in_place: bool = True
+    """False: no process lives on."""
 
 
 def is_echo(exit: WorkerExited) -> bool:

@@ -50,12 +50,28 @@ def _leave_hosts(step: Step, attempt: Attempt, gently: bool) -> None:
     hosts.let_go(step, [host for host in mine if host.role != "stopping"])
 
 
-def stop_workers(step: Step, attempt: Attempt, names: tuple[HostId, ...], grace: Duration, keep: bool = False) -> None:
-    """Ends the present epoch at these hosts. `keep`: another one follows, so workers that can leave it live on."""
+def stop_workers(
+    step: Step,
+    attempt: Attempt,
+    names: tuple[HostId, ...],
+    grace: Duration,
+    keep: bool = False,
+    kill: tuple[int, ...] = (),
+) -> None:
+    """Ends the present epoch at these hosts. `keep`: another one follows, so workers that can leave it live on, but for
+    the ranks `kill`."""
     assert attempt.is_live() or not keep, (attempt.id, attempt.state)
     if names:
-        number = len(attempt.epochs)
-        step.emit(StopWorkers(id=step.next_id(), hosts=names, attempt=attempt.id, epoch=number, grace=grace, keep=keep))
+        stop = StopWorkers(
+            id=step.next_id(),
+            hosts=names,
+            attempt=attempt.id,
+            epoch=len(attempt.epochs),
+            grace=grace,
+            keep=keep,
+            kill=kill,
+        )
+        step.emit(stop)
 
 
 def stopped(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:

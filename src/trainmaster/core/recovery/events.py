@@ -7,6 +7,7 @@ from trainmaster.core.base.event import Event
 from trainmaster.core.base.ids import AttemptId, EffectId, HostId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.base.value import Value
+from trainmaster.core.diagnosis.answer import Kind
 
 Outcome = Literal["done", "failed", "not-run", "unknown"]
 How = Literal["finished", "yielded", "failed", "stopped"]
@@ -88,6 +89,23 @@ class WorkersExited(Event):
     step_at: Instant
     save_s: float
     failure: Failure | None = None
+
+
+class HangFound(Event):
+    """The server's watch found that an epoch will not go on by itself. `at` is when it was found."""
+
+    attempt: AttemptId
+    epoch: int
+    kind: Kind
+    ranks: tuple[int, ...]
+    """Those that hang; the others wait for them. Empty: nobody is named."""
+    step: int
+    """Last completed step."""
+    still_s: float
+    """Since then."""
+    bound_s: float
+    """What a step may take."""
+    summary: str
 
 
 class EpochPhase(Event):

@@ -16,15 +16,16 @@ from trainmaster.core.base.time import Duration, after
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
 from trainmaster.core.fleet.lifecycle import Host, HostState
-from trainmaster.core.health import corruption
+from trainmaster.core.health import corruption, hangs
 from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.recovery import budget, pacing
 from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal, is_alike
 from trainmaster.core.recovery.cause import FirstCause, first_cause, is_echo, undetermined
 from trainmaster.core.recovery.ending import end, stop_workers
-from trainmaster.core.recovery.events import EffectEnded, EffectsEnded
+from trainmaster.core.recovery.events import EffectEnded, EffectsEnded, HangFound
 from trainmaster.core.recovery.exits import Exit
 from trainmaster.core.recovery.forming import add_spares, form, form_deadline_s, move, overdue
+from trainmaster.core.recovery.hang import hung as hang_cause
 from trainmaster.core.recovery.membership import next_membership
 from trainmaster.core.recovery.node_check import judge
 from trainmaster.core.scheduling.job import FailureNote, JobState
@@ -43,6 +44,13 @@ def workers_failed(step: Step, attempt: Attempt, exit: Exit) -> None:
     # Echoes come by the thousand; another one says nothing that the first did not.
     if exit.ranks == attempt.exits.failed or not is_echo(exit.first):
         _judge(step, attempt)
+
+
+def hung(step: Step, attempt: Attempt, event: HangFound) -> None:
+    """The epoch does not go on by itself: there is no sign of trouble but this."""
+    ranks_per_host = step.state.jobs[attempt.job].spec.ranks_per_host
+    _interrupted(step, attempt)
+    _decide(step, attempt, hang_cause(event, attempt.members, ranks_per_host))
 
 
 def all_stopped(step: Step, attempt: Attempt) -> None:
@@ -234,6 +242,8 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
     epoch.decided_at, epoch.failed_at, epoch.cause = step.now, cause.at, cause.reason
     if cause.host is not None and cause.reason.token is Token.REPLICAS_DISAGREE:
         corruption.suspected(step, cause.host, attempt.job, len(attempt.members), cause.reason.sentence)
+    elif cause.host is not None and cause.reason.token is Token.RANK_HUNG:
+        hangs.noted(step, cause.host, attempt.job, len(attempt.members), cause.reason.sentence)
     elif cause.host is not None:
         offenders.job_failed(step, cause.host, attempt.job, len(attempt.members), offence=not cause.job_fault)
     if cause.reason.token is Token.HOST_LOST:
@@ -255,7 +265,7 @@ def _decide(step: Step, attempt: Attempt, cause: FirstCause) -> None:
         return
     by_name, mine = step.state.hosts, attempt.id
     here = [name for name in attempt.members if (host := by_name[name]).allocation == mine and host.connected]
-    stop_workers(step, attempt, tuple(here), Duration(0), keep=True)
+    stop_workers(step, attempt, tuple(here), Duration(0), keep=cause.in_place, kill=cause.kill)
     reform(step, attempt)
 
 
@@ -308,9 +318,9 @@ def reform(step: Step, attempt: Attempt) -> None:
         spares += more
     moving = {host.id for host in troubled if host.state is HostState.DRAINING}
     warm = [name for name in spares if is_warm(step, name)]
-    cold = _cold(attempt) - vacant - moving
-    if len(cold) == 1 and len(warm) > lost + len(moving):
-        moving |= cold
+    unsteady = (_cold(attempt) or _hung_again(step, attempt)) - vacant - moving
+    if len(unsteady) == 1 and len(warm) > lost + len(moving):
+        moving |= unsteady
         spares = [*warm, *(name for name in spares if name not in warm)]
     plan = next_membership(attempt.members, spares, must_leave=vacant, should_leave=moving)
     if plan.missing:
@@ -328,6 +338,16 @@ def _cold(attempt: Attempt) -> set[HostId]:
     """Members that would have to import everything anew before they can start a rank. A single one gives its place to a
     warm spare and becomes one; of several, each may keep the only copy of another's snapshot in its memory."""
     return {exit.first.host for exit in attempt.exits.told if not exit.first.warm}
+
+
+def _hung_again(step: Step, attempt: Attempt) -> set[HostId]:
+    """The host on which a rank hung, if it was not the first time. It gives its place to a warm spare, if there is one,
+    and becomes one."""
+    cause = attempt.epoch.cause
+    if cause is None or cause.token is not Token.RANK_HUNG:
+        return set()
+    host = cause.numbers.get("host")
+    return {HostId(host)} if isinstance(host, str) and hangs.count(step, HostId(host)) > 1 else set()
 
 
 def is_warm(step: Step, name: HostId) -> bool:

@@ -24,6 +24,7 @@ from trainmaster.core.recovery.events import (
     EffectEnded,
     EffectsEnded,
     EpochPhase,
+    HangFound,
     WorkerExited,
     WorkersExited,
 )
@@ -33,7 +34,7 @@ from trainmaster.core.step import Step
 
 
 def _current(
-    step: Step, event: WorkerExited | WorkersExited | EpochPhase | CheckpointPublished | CheckpointFailed
+    step: Step, event: WorkerExited | WorkersExited | HangFound | EpochPhase | CheckpointPublished | CheckpointFailed
 ) -> Attempt | None:
     """The live attempt that the event is about, if it speaks of the present epoch."""
     attempt = step.state.attempts.get(event.attempt)
@@ -86,6 +87,13 @@ def workers_exited(step: Step, event: WorkerExited | WorkersExited) -> None:
         interrupt.all_stopped(step, attempt)
     else:
         interrupt.mixed_outcome(step, attempt)
+
+
+def hang_found(step: Step, event: HangFound) -> None:
+    """An epoch stands still for good. One that has ended meanwhile, or still forms, has nothing to hang."""
+    attempt = _current(step, event)
+    if attempt is not None and attempt.state is AttemptState.RUNNING and not attempt.epoch.ended_by:
+        interrupt.hung(step, attempt, event)
 
 
 def phase_reached(step: Step, event: EpochPhase) -> None:

@@ -1,22 +1,19 @@
 """Whether a job stands still: workers run, and no step is completed.
 
-A step may take long for good reasons (a first one, an evaluation, a slow reader), so the bound is generous and follows
-the job's own pace: ten times its last step, and half a minute at least. A save has no bound here: it waits for storage,
-and a watchdog that takes a slow save for a hang kills healthy jobs. This only tells; nothing is stopped for it. Which
-ranks are behind is told with it: in a synchronous job they are the ones to look at.
+This is what can be told without asking anybody, from heartbeats alone, so it has the patience of `diagnosis/pace.py`,
+the policy of progress, and not its bound. It only tells; who is to blame, and whether something is done, is decided by
+a diagnosis (`hang.py`). A save has no bound here: it waits for storage, and a watchdog that takes a slow save for a
+hang kills healthy jobs. Which ranks are behind is told with it: in a synchronous job they are the ones to look at.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
-
-LEAST_S: Final = 30.0
-STEPS: Final = 10
+from trainmaster.core.diagnosis.pace import STEPS_LEAST, Bound, bound
 
 
 class RankMark(Value):
@@ -30,13 +27,15 @@ class RankMark(Value):
     step_s: float
 
 
-def stalled(ranks: Sequence[RankMark], now: Instant) -> Reason | None:
-    """The reason if the job stands still; None if it steps, saves, starts, or nothing is known of it."""
+def stalled(ranks: Sequence[RankMark], known: Bound | None, now: Instant) -> Reason | None:
+    """The reason if the job stands still; None if it steps, saves, starts, or nothing is known of it. `known`: what its
+    steps have taught; where they taught nothing yet, its last step stands for them."""
     if not ranks or any(rank.phase is not Phase.TRAINING for rank in ranks):
         return None
     lead = max(ranks, key=lambda rank: (rank.step, rank.step_at))
-    age_s = in_seconds(now - lead.step_at)
-    bound_s = max(LEAST_S, STEPS * lead.step_s)
+    if known is None or (known.steps < STEPS_LEAST and not known.told):
+        known = bound([lead.step_s] * STEPS_LEAST)
+    age_s, bound_s = in_seconds(now - lead.step_at), known.patience_s()
     if lead.step <= 0 or age_s <= bound_s:
         return None
     behind = [f"rank {rank.rank} on {rank.host}" for rank in ranks if rank.step < lead.step]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from trainmaster.core.base.time import HOUR, MINUTE, Duration, Instant
+from trainmaster.core.base.time import HOUR, MINUTE, Duration, Instant, in_seconds
 from trainmaster.core.base.value import Value
 
 OnDrain = Literal["move", "finish"]
@@ -46,6 +46,19 @@ class ChecksPolicy(Value):
     """Steps between two comparisons of data-parallel replicas; 0: none; None: as often as is next to free."""
 
 
+class HangPolicy(Value):
+    """What is done about a job that stands still although all its processes live; see `core/diagnosis/pace.py`."""
+
+    recover: bool = True
+    """End the ranks that hang, and go on; else they are only named."""
+    bound: Duration | None = None
+    """A step that takes longer is a hang; None: by the job's own steps."""
+
+    def told_s(self) -> float:
+        """The bound in seconds; 0: none is stated."""
+        return in_seconds(self.bound) if self.bound is not None else 0.0
+
+
 class MaintenanceContract(Value):
     """What the job asks of planned maintenance. It delays it; emergencies and failures do not read it."""
 
@@ -76,6 +89,7 @@ class JobSpec(Value):
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     restart: RestartBudget = RestartBudget()
     checks: ChecksPolicy = ChecksPolicy()
+    hangs: HangPolicy = HangPolicy()
     contract: MaintenanceContract = MaintenanceContract()
     on_drain: OnDrain = "move"
     yield_deadline: Duration = MINUTE

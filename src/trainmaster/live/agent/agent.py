@@ -362,7 +362,8 @@ class Agent:
                 self._attempt(effect.attempt).ask(effect)
             case StopWorkers():
                 if effect.attempt in self.attempts:
-                    await self.attempts[effect.attempt].stop_up_to(effect.epoch, effect.grace, effect.keep)
+                    attempt = self.attempts[effect.attempt]
+                    await attempt.stop_up_to(effect.epoch, effect.grace, effect.keep, effect.kill)
             case ReleaseAttempt():
                 if effect.attempt in self.attempts:
                     await self.attempts[effect.attempt].release()

@@ -354,14 +354,14 @@ class HostAttempt:
         while able and group.living() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(LEFT_LOOK_S)
 
-    async def stop_up_to(self, epoch: int, grace: Duration, keep: bool = False) -> None:
-        """Ends the workers of this epoch and earlier ones; with `keep`, those that can leave it live on. Raises
-        `EffectFailed`."""
+    async def stop_up_to(self, epoch: int, grace: Duration, keep: bool = False, kill: tuple[int, ...] = ()) -> None:
+        """Ends the workers of this epoch and earlier ones; with `keep`, those that can leave it live on, except for the
+        ranks `kill`. Raises `EffectFailed`."""
         if not self._keeper_runs():
             return  # the workers went with it
         try:
             link = await self._connected()
-            await link.ask(talk.Stop(number=link.number(), epoch=epoch, grace_us=grace, keep=keep))
+            await link.ask(talk.Stop(number=link.number(), epoch=epoch, grace_us=grace, keep=keep, kill=kill))
         except KeeperGone:
             if self._keeper_runs():
                 raise EffectFailed("the keeper runs but does not answer") from None

@@ -228,7 +228,7 @@ class Keeper:
             self._refuse_waiting("stopped before it started")
         kill_at = time.monotonic() + message.grace_us / 1e6
         if message.keep:
-            self._abandon(message.epoch, message.number)
+            self._abandon(message.epoch, message.number, message.kill)
         else:
             self.waiting_standby.clear()
             self.stoppings.append(Stopping(message.epoch, False, message.number, kill_at))
@@ -248,10 +248,11 @@ class Keeper:
             self._send(talk.Refused(number=self.waiting_launch[0].number, why=why))
             self.waiting_launch = None
 
-    def _abandon(self, epoch: int, number: int | None) -> None:
-        """Gets everybody out of the epochs up to this one: who listens is told, the others are killed at once."""
+    def _abandon(self, epoch: int, number: int | None, kill: tuple[int, ...] = ()) -> None:
+        """Gets everybody out of the epochs up to this one: who listens is told, the others are killed at once, and so
+        are the ranks `kill` of this epoch."""
         for worker in self._concerned(epoch, keep=True):
-            if worker.abandon():
+            if not (worker.epoch == epoch and worker.plan.rank in kill) and worker.abandon():
                 worker.stopped = True
             else:
                 worker.kill()

@@ -66,6 +66,8 @@ class Stop(Value, tag_field="type", tag="stop"):
     grace_us: int
     keep: bool
     """Workers that can leave their epoch live on, adrift."""
+    kill: tuple[int, ...] = ()
+    """Ranks of this epoch that don't, whatever they can."""
 
 
 class Reserve(Value, tag_field="type", tag="reserve"):

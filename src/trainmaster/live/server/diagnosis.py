@@ -5,8 +5,9 @@
 
 The watch asks nothing as long as heartbeats show that steps come at the job's own pace. When none came for longer than
 its bound, or the last ones took half again as long as before, the agents are asked once and the answer is kept with the
-job, where status and job show it, until the job goes on. None of it is in the log of events: it changes nothing, and a
-new server finds it again within a second.
+job, where status and job show it, until the job goes on. None of that is in the log of events: it changes nothing, and
+a new server finds it again. Only the word that ends a hang is (`HangFound`): it comes when the same stop was named
+twice in a row and `core/recovery/hang.py` says that it will not end by itself.
 
 A rank that is slow from the first step on changes no pace. So each epoch is looked at once when it has made some steps,
 and again every ten minutes.
@@ -21,22 +22,25 @@ import msgspec
 
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.agent.ring import Rings
-from trainmaster.core.agent.wire import Query
+from trainmaster.core.agent.wire import Query, RankProgress
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.diagnosis.answer import Diagnosis, Kind
 from trainmaster.core.diagnosis.live import LiveDiagnosis, diagnose
-from trainmaster.core.diagnosis.pace import PHASE_S, Pace, slowed
+from trainmaster.core.diagnosis.pace import PHASE_S, STEPS_LEAST, Bound, Pace, bound, slowed
 from trainmaster.core.diagnosis.stacks import HostStacks, JobStacks, Stack, grouped
+from trainmaster.core.recovery import hang
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.events import HangFound
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.live.server import views
 from trainmaster.live.server.http import Call, Refusal, Route
 from trainmaster.live.server.links import AgentLinks
 from trainmaster.live.server.people import known_job
-from trainmaster.live.server.service import Service
+from trainmaster.live.server.service import Service, ServiceStopped
+from trainmaster.ports.event_log import LogFull
 
 LOOK_EVERY_S: Final = 0.5
 AGAIN_SHARE: Final = 0.1
@@ -107,8 +111,9 @@ async def _look(links: AgentLinks, job: Job, attempt: Attempt, now: Instant, tim
     epoch = attempt.epoch.number
     query = Query(id="", kind="rings", attempt=attempt.id, rank=0, epoch=epoch, lines=CALLS)
     rings, silent = await _asked(links, attempt.hosts_of(epoch), query, Rings, timeout_s)
-    ranks = job.spec.hosts * job.spec.ranks_per_host
-    found, standing_s, bound = await asyncio.to_thread(diagnose, rings, ranks, silent)
+    ranks, told_s = job.spec.hosts * job.spec.ranks_per_host, job.spec.hangs.told_s()
+    found, standing_s, allowed = await asyncio.to_thread(diagnose, rings, ranks, silent, told_s)
+    restarts = hang.restarts(job.failures, found.kind, job.spec.restart.window, now)
     return LiveDiagnosis(
         job=job.id,
         attempt=attempt.id,
@@ -116,10 +121,20 @@ async def _look(links: AgentLinks, job: Job, attempt: Attempt, now: Instant, tim
         at=now,
         diagnosis=found,
         standing_s=round(standing_s, 3),
-        bound_s=round(bound.bound_s, 3),
-        bound=bound.sentence(),
+        bound_s=round(allowed.bound_s, 3),
+        bound=allowed.sentence(),
+        patience_s=round(allowed.patience_s(restarts), 3),
         silent_hosts=silent,
     )
+
+
+def _allowed(attempt: Attempt, learnt: Bound, lead: RankProgress) -> Bound:
+    """What a step may take before the ranks are asked. A server that has just started knows the last step alone, of an
+    epoch that made many: asked, the ranks tell the others, and decide."""
+    made = lead.step - max(attempt.epoch.restored_step, 0)
+    if learnt.told or learnt.steps >= STEPS_LEAST or made <= STEPS_LEAST + 1:
+        return learnt
+    return bound([lead.step_s] * STEPS_LEAST)
 
 
 class Watch:
@@ -157,10 +172,10 @@ class Watch:
         self._paces = {key: pace for key, pace in self._paces.items() if key in live}
         self._routine = {key: at for key, at in self._routine.items() if key in live}
         self._service.live.keep_diagnoses({attempt.id for _, attempt in running})
-        wanted = [(job, attempt) for job, attempt in running if self._wants(attempt)]
+        wanted = [(job, attempt) for job, attempt in running if self._wants(job, attempt)]
         await asyncio.gather(*(self._diagnose(job, attempt) for job, attempt in wanted))
 
-    def _wants(self, attempt: Attempt) -> bool:
+    def _wants(self, job: Job, attempt: Attempt) -> bool:
         """Whether the agents should be asked; also learns from the newest heartbeats."""
         now, epoch = self._service.now(), attempt.epoch.number
         told = self._service.live.ranks(attempt.id, epoch, attempt.members)
@@ -174,7 +189,9 @@ class Watch:
         stopped = known is not None and known.diagnosis.kind is not Kind.STRAGGLER
         pace.see(lead.step, lead.step_at, quiet=not saving and not stopped and key not in self._slow)
         self._slow = self._slow | {key} if saving else self._slow - {key}
-        stands = lead.step > 0 and in_seconds(now - lead.step_at) > pace.bound().bound_s
+        allowed = _allowed(attempt, pace.bound(job.spec.hangs.told_s()), lead)
+        self._service.live.keep_bound(attempt.id, epoch, allowed)
+        stands = lead.step > 0 and in_seconds(now - lead.step_at) > allowed.bound_s
         since_s = in_seconds(now - self._looked.get(attempt.id, Instant(0)))
         if saving and in_seconds(now - lead.step_at) < PHASE_S:
             return False
@@ -197,12 +214,44 @@ class Watch:
     async def _diagnose(self, job: Job, attempt: Attempt) -> None:
         service = self._service
         self._looked[attempt.id] = service.now()
+        before = service.live.diagnosis(attempt.id, attempt.epoch.number)
         found = await look(service.links, job, attempt, service.now(), service.settings.query_timeout_s)
         if found.diagnosis.kind in ALARMS:
             service.live.keep_diagnosis(attempt.id, found)
             logger.warning("%s: %s: %s", attempt.id, found.diagnosis.kind.value, found.diagnosis.summary)
         else:
             service.live.forget_diagnosis(attempt.id)
+        if job.spec.hangs.recover and before is not None and _claim(before.diagnosis) == _claim(found.diagnosis):
+            await self._end_hang(job, attempt, found)
+
+    async def _end_hang(self, job: Job, attempt: Attempt, found: LiveDiagnosis) -> None:
+        """Tells the engine of a stop that will not end by itself. What the newest heartbeats say of steps counts: a job
+        that went on meanwhile is left alone."""
+        service = self._service
+        told = service.live.ranks(attempt.id, found.epoch, attempt.members)
+        lead = max((rank for _, _, rank in told), key=lambda rank: (rank.step, rank.step_at), default=None)
+        if lead is None or lead.step <= 0:
+            return
+        now, ranks = service.now(), job.spec.hosts * job.spec.ranks_per_host
+        still_s = in_seconds(now - lead.step_at)
+        ended = hang.judge(found.diagnosis, still_s, found.bound_s, found.patience_s, ranks)
+        if ended is None:
+            return
+        event = HangFound(
+            at=now,
+            attempt=attempt.id,
+            epoch=found.epoch,
+            kind=ended.kind,
+            ranks=ended.ranks,
+            step=lead.step,
+            still_s=round(still_s, 3),
+            bound_s=found.bound_s,
+            summary=found.diagnosis.summary,
+        )
+        try:
+            await service.command(lambda runtime: runtime.stage(event))
+        except (ServiceStopped, LogFull) as error:
+            logger.error("%s: a hang could not be ended: %s", attempt.id, error)
 
 
 async def diagnosis(call: Call) -> LiveDiagnosis:

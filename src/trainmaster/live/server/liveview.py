@@ -5,6 +5,7 @@ from trainmaster.core.agent.wire import GroupProgress, Heartbeat, RankProgress
 from trainmaster.core.base.ids import AttemptId, HostId
 from trainmaster.core.base.time import Instant
 from trainmaster.core.diagnosis.live import LiveDiagnosis
+from trainmaster.core.diagnosis.pace import Bound
 from trainmaster.core.fleet.events import Reached
 
 
@@ -12,6 +13,7 @@ class LiveView:
     def __init__(self) -> None:
         self._beats: dict[HostId, tuple[Instant, dict[AttemptId, GroupProgress]]] = {}
         self._diagnoses: dict[AttemptId, LiveDiagnosis] = {}
+        self._bounds: dict[AttemptId, tuple[int, Bound]] = {}
 
     def beat(self, heartbeat: Heartbeat, now: Instant) -> None:
         """`now`: when it arrived, by our clock."""
@@ -59,3 +61,12 @@ class LiveView:
     def keep_diagnoses(self, attempts: set[AttemptId]) -> None:
         """Forgets those of all other attempts."""
         self._diagnoses = {name: found for name, found in self._diagnoses.items() if name in attempts}
+        self._bounds = {name: found for name, found in self._bounds.items() if name in attempts}
+
+    def bound(self, attempt: AttemptId, epoch: int) -> Bound | None:
+        """What a step of this epoch may take, as far as the watch has learnt it."""
+        number, found = self._bounds.get(attempt, (0, None))
+        return found if number == epoch else None
+
+    def keep_bound(self, attempt: AttemptId, epoch: int, found: Bound) -> None:
+        self._bounds[attempt] = (epoch, found)

@@ -128,7 +128,7 @@ def stall(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Reason
         )
         for host, _, rank in told
     ]
-    return stalled(marks, now)
+    return stalled(marks, live.bound(attempt.id, attempt.epoch.number), now)
 
 
 def held_up(known: LiveDiagnosis) -> Reason:

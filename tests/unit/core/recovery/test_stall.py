@@ -6,6 +6,7 @@ from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, seconds
+from trainmaster.core.diagnosis.pace import Bound, bound
 from trainmaster.core.recovery.stall import RankMark, stalled
 
 
@@ -19,7 +20,7 @@ def mark(
 def test_names_the_ranks_that_are_behind() -> None:
     """1. Three ranks are at step 41, one at step 40. 2. A minute passes. 3. The one is named, with the numbers."""
     ranks = [mark(0, 41), mark(1, 41), mark(2, 40), mark(3, 41)]
-    reason = stalled(ranks, Instant(seconds(160)))
+    reason = stalled(ranks, None, Instant(seconds(160)))
     assert reason is not None
     assert reason.token is Token.STEP_STALLED
     assert "behind: rank 2 on h2" in reason.sentence
@@ -27,15 +28,24 @@ def test_names_the_ranks_that_are_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "now_s"),
+    ("ranks", "known", "now_s"),
     [
-        ([], 1000.0),
-        ([mark(0)], 129.0),
-        ([mark(0, step_s=20.0)], 299.0),
-        ([mark(0), mark(1, phase=Phase.SAVING)], 1000.0),
-        ([mark(0, step=0, phase=Phase.RESTORED)], 1000.0),
+        ([], None, 1000.0),
+        ([mark(0)], None, 129.0),
+        ([mark(0, step_s=20.0)], None, 299.0),
+        ([mark(0)], bound([1.0] * 9 + [40.0] * 3), 179.0),
+        ([mark(0)], bound([], told_s=120.0), 219.0),
+        ([mark(0), mark(1, phase=Phase.SAVING)], None, 1000.0),
+        ([mark(0, step=0, phase=Phase.RESTORED)], None, 1000.0),
     ],
-    ids=["nothing known", "within half a minute", "within ten steps", "a slow save", "a first step"],
+    ids=["nothing known", "half a minute", "ten steps", "its habits", "its job file", "a slow save", "a first step"],
 )
-def test_is_silent_where_it_may_take_its_time(ranks: list[RankMark], now_s: float) -> None:
-    assert stalled(ranks, Instant(seconds(now_s))) is None
+def test_is_silent_where_it_may_take_its_time(ranks: list[RankMark], known: Bound | None, now_s: float) -> None:
+    assert stalled(ranks, known, Instant(seconds(now_s))) is None
+
+
+def test_the_job_file_has_the_last_word() -> None:
+    """1. A step may take two minutes, the file says. 2. Just beyond, it stands still."""
+    reason = stalled([mark(0)], bound([], told_s=120.0), Instant(seconds(220.1)))
+    assert reason is not None
+    assert reason.numbers["bound_s"] == 120.0
