@@ -30,7 +30,7 @@ packages:
 
 test: setup packages
 	$(RUN) -m pytest -m "not real" -n 2
-	$(RUN) -m pytest -m real -n 2 --dist loadfile
+	$(RUN) -m pytest -m real -n 2 --dist loadfile --no-loadscope-reorder
 
 check: setup
 	$(RUN) -m ruff format --check src tests bench

@@ -1,10 +1,13 @@
 """Rules for the whole run: where CI is set, a skipped test is a failure, since CI can install all that tests need; and
-properties are tried on the same examples every time, however slow the machine is."""
+properties are tried on the same examples every time, however slow the machine is. PyTorch computes with one thread:
+those of several tests at a time would spin while they wait for each other's cores, and take three times the work."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports PyTorch
 
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

@@ -1,4 +1,5 @@
-"""A real agent of one host, under a server that does what the test says."""
+"""A real agent of one host, under a server that does what the test says; and a warm process that forks ranks, which all
+tests of a run share, as they do the losses of a run to which nothing happens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.agent_server import FakeServer
 from tests.integration.agent_host import AgentHost
+from tests.integration.training_cluster import STEPS, TINY, Membership, Warm, hexes
 
 
 @pytest.fixture
@@ -22,3 +24,19 @@ def host(tmp_path: Path, server: FakeServer) -> Iterator[AgentHost]:
     made.start_agent()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    process = Warm()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """Losses of four ranks to which nothing happens, as hexadecimal floats."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    with Membership(warm, root, STEPS, *TINY) as job:
+        job.finish()
+    return hexes(root)

@@ -53,6 +53,9 @@ TINY = (*TRAINER, "--hidden=64", "--seq-len=16", "--global-batch=4")
 PACE_S = 0.03
 ENDED = ("finished", "failed", "cancelled")
 
+_references: dict[tuple[int, int], dict[int, str]] = {}
+"""Of all houses, by steps and ranks."""
+
 _FLEET = """
 schema = "trainmaster.fleet/v1"
 name = "house"
@@ -98,7 +101,6 @@ def job(name: str, command: tuple[str, ...], spares: int = 0, every: int = 10, *
 class House:
     def __init__(self, state: Path, fleet_file: Path) -> None:
         self.state, self.fleet_file = state, fleet_file
-        self._reference: dict[tuple[int, int], dict[int, str]] = {}
         self._names = 0
         self.gate = state
 
@@ -220,14 +222,17 @@ class House:
         return decode(path.read_bytes().partition(b"\n")[0], Line).step
 
     def reference(self, steps: int, hosts: int = 2, timeout_s: float = PATIENCE_S) -> dict[int, str]:
-        """Losses of an undisturbed run, as hexadecimal floats by step."""
-        if (steps, hosts) not in self._reference:
-            name = self.submit(job("reference", training(steps, 0.0), every=0, hosts=hosts))
+        """Losses of an undisturbed run of so many ranks, as hexadecimal floats by step. The ranks have one keeper, so
+        that PyTorch is imported once; what they compute does not depend on where they are, nor on the house."""
+        if (steps, hosts) not in _references:
+            spec = job("reference", training(steps, 0.0), every=0, hosts=1, ranks_per_host=hosts)
+            name = self.submit(spec)
             told = self.finish(name, timeout_s)
             assert told.job.restarts == 0
-            self._reference[steps, hosts] = self.hexes(name)
-            assert sorted(self._reference[steps, hosts]) == list(range(1, steps + 1))
-        return self._reference[steps, hosts]
+            found = self.hexes(name)
+            assert sorted(found) == list(range(1, steps + 1))
+            _references[steps, hosts] = found
+        return _references[steps, hosts]
 
     def hexes(self, name: str) -> dict[int, str]:
         """Losses by step; a step that was done again must have had the same."""

@@ -27,17 +27,21 @@ def house() -> Iterator[House]:
         yield fleet
 
 
-def submitted(house: House, name: str, kind: str, rank: int, ranks_per_host: int = 2, steps: int = STEPS) -> str:
+def submitted(
+    house: House, name: str, kind: str, rank: int, ranks_per_host: int = 2, steps: int = STEPS, hosts: int = 2
+) -> str:
     marker: Path = house.state / f"flipped-{name}"
     words = (kind, str(steps), str(rank), str(FLIPPED_AFTER), str(SAVED), str(marker))
     checks = ChecksPolicy(agreement_every_steps=EVERY)
     command = ("python", str(SCRIPTS / "replicas.py"), *words)
-    return house.submit(job(name, command, every=EVERY, ranks_per_host=ranks_per_host, checks=checks))
+    return house.submit(job(name, command, every=EVERY, ranks_per_host=ranks_per_host, checks=checks, hosts=hosts))
 
 
-def trained(house: House, name: str, rank: int, ranks_per_host: int = 2) -> tuple[JobDetail, dict[int, str]]:
+def trained(
+    house: House, name: str, rank: int, ranks_per_host: int = 2, hosts: int = 2
+) -> tuple[JobDetail, dict[int, str]]:
     """The finished job, and the losses of the last run of each step."""
-    known = submitted(house, name, "plain", rank, ranks_per_host)
+    known = submitted(house, name, "plain", rank, ranks_per_host, hosts=hosts)
     told = house.finish(known)
     return told, {step: loss.hex for step, loss in losses(house.directory(known)).items()}
 
@@ -46,7 +50,7 @@ def test_a_flipped_bit_is_named_and_undone(house: House) -> None:
     """1. Four ranks on two hosts, compared each ten steps. After step 23 one bit of a weight of rank 3 flips. 2. Within
     ten steps the job stops by itself, names rank 3 on h2 and the tensor, and goes on from the newest save that agreed.
     3. All losses are those of a job in which nothing flipped. 4. It stands against h2, and against nobody else."""
-    _, clean = trained(house, "clean", rank=-1)
+    _, clean = trained(house, "clean", rank=-1, hosts=1, ranks_per_host=4)
     told, disturbed = trained(house, "flipped", rank=3)
     (incident,) = told.account.incidents
     assert incident.cause.token is Token.REPLICAS_DISAGREE

@@ -28,13 +28,14 @@ def test_everything_is_killed_and_brought_up_again(house: House) -> None:
     expected = house.reference(STEPS)
     name = house.submit(job("all", training(STEPS)))
     house.wait_step(name, 22)
+    checkpoints = house.checkpoints(name)
     everything = tuple(house.ours())
     assert len(everything) == 1 + 1 + 2 + 2 + 2
     for process in everything:
         send(process, signal.SIGKILL)
         kill_group(process)
     assert wait_gone(everything, 10.0) == ()
-    newest = max(int(path.name[5:]) for path in (house.state / "jobs").glob("job-2/checkpoints/step-*"))
+    newest = max(int(path.name[5:]) for path in checkpoints.glob("step-*"))
     up = house.cli("up", str(house.fleet_file), "--state", str(house.state))
     assert up.returncode == 0, up.stderr
     told = house.finish(name)

@@ -66,9 +66,9 @@ def test_killed_server_returns_and_the_job_finishes_in_the_same_epoch(house: Hou
 def test_hung_server_blames_nobody(house: House) -> None:
     """1. The server hangs for longer than a heartbeat may take. 2. Then everything hangs, as on a machine that sleeps.
     3. When they go on, no host is lost for what the server could not hear, and the job ends in its first epoch."""
-    steps = 120
+    steps = 60
     expected = house.reference(steps)
-    name = house.submit(job("hang", training(steps)))
+    name = house.submit(job("hang", training(steps, 2 * LONG_S / 40)))
     directory = house.directory(name)
     house.wait_step(name, 5)
     server = local.process_of(house.state, "server")

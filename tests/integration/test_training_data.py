@@ -3,7 +3,6 @@
 import os
 import random
 from array import array
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -18,13 +17,6 @@ pytestmark = [pytest.mark.real, pytest.mark.torch]
 STEPS = "--steps=12"
 LIVES = int(os.environ.get("TRAINMASTER_DATA_LIVES", "3"))
 SAMPLES, BATCH = 64, 6
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")

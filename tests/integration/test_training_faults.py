@@ -18,13 +18,6 @@ pytestmark = [pytest.mark.real, pytest.mark.torch]
 SCRIPT = Path(__file__).parent / "training_failing.py"
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
-
-
 @pytest.fixture
 def small_volume(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A memory file system with the mount options of the test's parameter."""

@@ -5,12 +5,11 @@ A host is a directory here; what its vault would do, a copy of its ranks' snapsh
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.test_training_resume import hexes
-from tests.integration.training_cluster import TINY, Membership, Warm
+from tests.integration.training_cluster import STEPS, TINY, Membership, Warm, hexes
 
 from trainmaster.core.agent.board import Origin
 from trainmaster.core.checkpoint.index import BLOCK_BYTES
@@ -18,22 +17,6 @@ from trainmaster.storage.arena import Arena, map_file, open_file
 from trainmaster.storage.checksum import crc32
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
-STEPS = "--steps=12"
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    root = tmp_path_factory.mktemp("undisturbed")
-    with Membership(warm, root, STEPS, *TINY) as job:
-        job.finish()
-    return hexes(root)
 
 
 def hosts_of(root: Path, ranks_each: int = 1) -> Callable[[int], Path]:

@@ -1,6 +1,5 @@
 """Real ranks in float8 and with 2:4 sparsity: killed between two drawings of masks and resumed, the same losses."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ pytestmark = [pytest.mark.real, pytest.mark.torch]
 STEPS = "--steps=10"
 FLOAT8 = ("--precision=float8",)
 SPARSE = ("--precision=bf16", "--sparsity=2:4", "--mask-steps=4")
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
 
 
 def hexes(root: Path) -> dict[int, str]:

@@ -4,11 +4,11 @@ which nothing happened, to the bit."""
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.training_cluster import TINY, Membership, Warm
+from tests.integration.training_cluster import STEPS, TINY, Membership, Warm, hexes
 
 from trainmaster.core.agent.board import Phase, Request
 from trainmaster.core.checkpoint.listing import step_name
@@ -16,30 +16,7 @@ from trainmaster.storage.whole import Opened, export, verify
 from trainmaster.training import losses
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
-STEPS = "--steps=12"
 SAVE_KILLS = int(os.environ.get("TRAINMASTER_SAVE_KILLS", "1"))
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """Losses of a run to which nothing happens, as hexadecimal floats."""
-    root = tmp_path_factory.mktemp("undisturbed")
-    with Membership(warm, root, STEPS, *TINY) as job:
-        job.finish()
-    return hexes(root)
-
-
-def hexes(root: Path) -> dict[int, str]:
-    told = losses(root / "job")
-    assert not any(loss.mismatches for loss in told.values()), told
-    return {step: loss.hex for step, loss in told.items()}
 
 
 def published(job: Membership) -> list[str]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.test_training_resume import hexes
-from tests.integration.training_cluster import TINY, Membership, Warm
+from tests.integration.training_cluster import TINY, Membership, Warm, hexes
 from tests.integration.vault_hosts import Fleet, eventually
 
 from trainmaster.core.agent.board import Origin
@@ -16,13 +15,6 @@ from trainmaster.storage import directory, whole
 pytestmark = [pytest.mark.real, pytest.mark.torch]
 STEPS = "--steps=16"
 SLOW = "--step-sleep=0.1"
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,14 @@ from typing import Any
 from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import SIZE, Board, Phase
 from trainmaster.core.agent.vault_talk import SOCKET_NAME
+from trainmaster.training import losses
 
 TINY = ("--dim=32", "--layers=2", "--heads=4", "--key-heads=2", "--hidden=64", "--seq-len=16", "--global-batch=8")
+STEPS = "--steps=12"
+"""Of jobs that are compared with the undisturbed one (`conftest.py`)."""
 DEADLINE_S = 120.0
+_ASK_S = 0.01
+"""How often the warm process is asked who has ended; boards are looked at more often, at nobody else's expense."""
 _WARM = Path(__file__).parent / "training_warm.py"
 
 
@@ -45,9 +50,9 @@ class Warm:
         pid: int = self._receive()
         return pid
 
-    def ended(self) -> dict[int, int]:
-        """Exit codes by pid."""
-        self._channel.send(json.dumps("poll").encode())
+    def ended(self, pids: list[int]) -> dict[int, int]:
+        """Exit codes of those that have ended, by pid."""
+        self._channel.send(json.dumps(pids).encode())
         return {int(pid): code for pid, code in self._receive().items()}
 
     def close(self) -> None:
@@ -117,35 +122,40 @@ class Membership:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        self.wait_until(lambda: self._codes() is not None, "death after SIGKILL")
+        self.wait_until(lambda: self._codes() is not None, "death after SIGKILL", _ASK_S)
 
     def errors(self) -> str:
         return "".join(self._stderr(rank).read_text() for rank in range(self.world) if self._stderr(rank).exists())
 
-    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, every_s: float = 0.001) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S} s\n{self.errors()}"
-            time.sleep(0.001)
+            time.sleep(every_s)
 
     def wait_step(self, step: int) -> None:
+        ask_at = time.monotonic()
+
         def reached() -> bool:
-            early = {pid: code for pid, code in self._warm.ended().items() if pid in self.pids and code != 0}
-            assert not early, f"{early}\n{self.errors()}"
+            nonlocal ask_at
+            if time.monotonic() >= ask_at:
+                ask_at = time.monotonic() + _ASK_S
+                early = {pid: code for pid, code in self._warm.ended(self.pids).items() if code != 0}
+                assert not early, f"{early}\n{self.errors()}"
             return all(board.integer("step") >= step for board in self.boards)
 
         self.wait_until(reached, f"step {step}")
 
     def kill(self, *ranks: int) -> None:
         """SIGKILL; without ranks, all of them."""
-        ended = self._warm.ended()
+        ended = self._warm.ended(self.pids)
         for rank in ranks or range(self.world):
             if self.pids[rank] not in ended:
                 os.kill(self.pids[rank], signal.SIGKILL)
 
     def codes(self) -> list[int]:
         """Waits for all processes; their exit codes."""
-        self.wait_until(lambda: self._codes() is not None, "exit")
+        self.wait_until(lambda: self._codes() is not None, "exit", _ASK_S)
         codes = self._codes()
         assert codes is not None
         return codes
@@ -155,7 +165,7 @@ class Membership:
         assert codes == [0] * self.world, f"{codes}\n{self.errors()}"
 
     def _codes(self) -> list[int] | None:
-        ended = self._warm.ended()
+        ended = self._warm.ended(self.pids)
         return [ended[pid] for pid in self.pids] if set(self.pids) <= set(ended) else None
 
     def _make_board(self, rank: int) -> Path:
@@ -172,3 +182,10 @@ class Membership:
 
     def _stderr(self, rank: int) -> Path:
         return self.root / f"stderr-e{self.epoch}-r{rank}"
+
+
+def hexes(root: Path) -> dict[int, str]:
+    """Losses by step, as hexadecimal floats. A step that was done again must have had the same."""
+    told = losses(root / "job")
+    assert not any(loss.mismatches for loss in told.values()), told
+    return {step: loss.hex for step, loss in told.items()}

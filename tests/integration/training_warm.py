@@ -1,9 +1,10 @@
 """A warm process: imports what `trainmaster.training.PRELOAD` names, then forks a worker for each request, so that a
 test pays for the imports once. Run as a program with the descriptor of a Unix socket as its argument. A request is a
-JSON object (environ, module, argv, path of stderr) with at most one descriptor; the reply is the pid. The request
-`poll` is answered with the exit codes of all that have ended."""
+JSON object (environ, module, argv, path of stderr) with at most one descriptor; the reply is the pid. A list of pids is
+answered with the exit codes of those that have ended."""
 
 import array
+import gc
 import importlib
 import json
 import os
@@ -19,8 +20,10 @@ MESSAGE_BYTES = 1 << 16
 def main() -> None:
     import trainmaster.training
 
+    gc.disable()  # as in a keeper
     for name in trainmaster.training.PRELOAD:
         importlib.import_module(name)
+    gc.enable()
     threads = len(os.listdir("/proc/self/task"))
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.send(json.dumps({"threads": threads}).encode())
@@ -33,9 +36,9 @@ def main() -> None:
         for _, _, raw in ancillary:
             descriptors.frombytes(raw)
         request = json.loads(data)
-        if request == "poll":
+        if isinstance(request, list):
             reap(ended)
-            channel.send(json.dumps(ended).encode())
+            channel.send(json.dumps({pid: ended[pid] for pid in request if pid in ended}).encode())
             continue
         child = os.fork()
         if child == 0:
