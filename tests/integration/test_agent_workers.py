@@ -209,6 +209,15 @@ def test_preload_that_fails_is_told_and_workers_start(host: AgentHost) -> None:
     assert host.exits(1)[0].how == "finished"
 
 
+def test_checkpoints_that_cannot_be_fail_the_preparation(host: AgentHost) -> None:
+    """1. The parent of the directory for checkpoints is a file. 2. The preparation fails and says so."""
+    host.script("print('ran')")
+    outcome = host.server.do(host.prepare().but(checkpoint_directory=f"{host.work}/script.py/c"))
+    assert outcome.outcome == "failed"
+    assert f"{host.work}/script.py is no directory; make it usable, or set dir in [checkpoint]" in outcome.detail
+    assert host.leftovers() == []
+
+
 def test_missing_workdir_fails_the_preparation(host: AgentHost) -> None:
     """1. The working directory does not exist on this host. 2. The preparation fails and says which."""
     effect = host.prepare().but(workdir="/no/such/directory")

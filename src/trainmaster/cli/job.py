@@ -76,6 +76,7 @@ def submit(file: Path, dry_run: bool, wait: bool, watch: bool, timeout: float | 
         raise WrongUsage("--timeout is for --wait and --watch", fix="add --wait")
     check_writable(dry_run)
     spec = load(file)
+    _refuse_unusable(spec.checkpoint.directory)
     client = connect()
     report = client.post("/v1/jobs", JobSubmission(spec=spec, dry_run=dry_run), SubmitReport)
     _print_submitted(report, spec.name, output)
@@ -86,6 +87,17 @@ def submit(file: Path, dry_run: bool, wait: bool, watch: bool, timeout: float | 
     if watch and sys.stderr.isatty():
         teller = Screen(sys.stderr)
     judge(follow(client, detail, teller, timeout))
+
+
+def _refuse_unusable(checkpoint_dir: str) -> None:
+    """A directory of checkpoints that can't be. Only what this machine sees speaks against it: hosts may have mounts
+    that it lacks, and each host looks for itself before it starts a rank."""
+    from trainmaster.storage.directory import unusable
+
+    seen = Path(checkpoint_dir).exists() or Path(checkpoint_dir).parent != Path("/")
+    if checkpoint_dir and seen and (why := unusable(Path(checkpoint_dir))):
+        fix = "name another dir under [checkpoint] in the job file, or make this one usable"
+        raise WrongUsage(f"no checkpoint can be kept in {checkpoint_dir}", why, fix)
 
 
 def _print_submitted(report: SubmitReport, name: str, output: Output) -> None:

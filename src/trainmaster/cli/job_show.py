@@ -74,7 +74,7 @@ def _fields(detail: JobDetail) -> list[Column]:
     job, spec, told, account = detail.job, detail.spec, detail.progress, detail.account
     figures = f"step {job.step:,}" if job.step >= 0 else ""
     if told is not None and told.step >= 0:
-        figures = f"step {told.step:,}, loss {loss_text(told.loss)}, {told.step_s:.3f} s/step"
+        figures = f"step {max(job.step, told.step):,}, loss {loss_text(told.loss)}, {told.step_s:.3f} s/step"
         figures += f" ({_age(detail, told.step_at)} ago)"
     saved = f"step {job.published_step:,}" if job.published_step >= 0 else ""
     ranks = count_text(spec.hosts * spec.ranks_per_host, "rank")

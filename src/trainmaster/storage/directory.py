@@ -60,6 +60,19 @@ def look(root: Path) -> tuple[Entry, ...]:
     return tuple(_entry(root, name) for name in names)
 
 
+def unusable(root: Path) -> str:
+    """Why there can be no directory of checkpoints at `root`, in a sentence; empty if nothing speaks against it. Makes
+    nothing: what is missing is made by the first save."""
+    above = next((each for each in (root, *root.parents) if os.path.lexists(each)), Path("/"))
+    if not above.is_dir():
+        return f"{above} is no directory" if above.exists() else f"{above} is a link to nothing"
+    if os.access(above, os.W_OK | os.X_OK):
+        return ""
+    if os.statvfs(above).f_flag & os.ST_RDONLY:
+        return f"{above} is on a file system that is read-only"
+    return f"{above} cannot be written to by user {os.geteuid()}"
+
+
 def entry_of(path: Path) -> Entry:
     """What the small files of one directory tell."""
     return _entry(path.parent, path.name)

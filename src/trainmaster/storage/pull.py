@@ -24,7 +24,7 @@ from typing import Final
 
 from trainmaster.core.base.value import Value
 from trainmaster.core.checkpoint.index import BLOCK_BYTES
-from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Problem, step_name, step_of
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, PULL_PREFIX, Problem, step_name, step_of
 from trainmaster.core.checkpoint.manifest import FileEntry, Manifest
 from trainmaster.core.checkpoint.space import before_save
 from trainmaster.storage import directory
@@ -77,7 +77,7 @@ def pull(store: BlobStore, group: str, root: Path, progress: Progress) -> Pulled
     final = root / step_name(manifest.step)
     if final.exists():
         return _there(final, manifest)
-    hidden = root / f".pull-{final.name}"
+    hidden = root / f"{PULL_PREFIX}{final.name}"
     hidden.mkdir(parents=True, exist_ok=True)
     with _locked(hidden):
         _forget_others(hidden, manifest)

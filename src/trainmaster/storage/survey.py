@@ -8,12 +8,13 @@ verdict means "as large as it should be" and says so.
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from trainmaster.core.base.ids import JobId, owner_text
 from trainmaster.core.base.value import Value
-from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, published_steps, step_of, unpublished_of
+from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Entry, published_steps, pull_of, step_of, unpublished_of
 from trainmaster.core.checkpoint.manifest import Manifest
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.storage import directory
@@ -43,6 +44,9 @@ class View(Value):
     digest: str = ""
 
 
+PULL_LEFT: Final = "a copy by `ckpt pull` that has not ended: the same command goes on with it; else delete it by hand"
+
+
 class Fate(Value):
     """What would become of a directory, and why. `act` is `delete`, `keep` or `leave` (not ours to judge)."""
 
@@ -59,7 +63,8 @@ def views(root: Path) -> list[View]:
 
 
 def _is_of_interest(root: Path, entry: Entry) -> bool:
-    named = step_of(entry.name) is not None or unpublished_of(entry.name) is not None
+    names = (step_of(entry.name), unpublished_of(entry.name), pull_of(entry.name))
+    named = any(each is not None for each in names)
     return named or (root / entry.name / ".metadata").is_file()
 
 
@@ -103,12 +108,14 @@ def view_in(shelf: Shelf, name: str) -> View | None:
 def view(path: Path, entry: Entry | None = None) -> View:
     """What one directory is."""
     entry = entry or directory.entry_of(path)
-    unpublished = unpublished_of(entry.name)
+    unpublished, pulled = unpublished_of(entry.name), pull_of(entry.name)
     verdict = directory.verdict_of(path)
     manifest, problem = _manifest(*locate(path))
     if unpublished is not None:
         state = "torn" if entry.name.startswith(".torn") else "unfinished"
         problem = ""
+    elif pulled is not None:
+        state, problem = "unfinished", PULL_LEFT
     elif manifest is None and not problem:
         state = "foreign"
     elif problem or entry.sound is False:
@@ -116,7 +123,7 @@ def view(path: Path, entry: Entry | None = None) -> View:
         problem = problem or (verdict.sentence if verdict else "")
     else:
         state = "published"
-    step = unpublished.step if unpublished is not None else step_of(entry.name)
+    step = unpublished.step if unpublished is not None else pulled if pulled is not None else step_of(entry.name)
     return View(
         name=entry.name,
         state=state,
@@ -186,6 +193,8 @@ def _why(entry: Entry, goes: bool, job: JobId, newest: frozenset[int]) -> str:
         return (
             "a save that may still be running" if entry.owner in (None, job) else f"it is {owner_text(entry.owner)}'s"
         )
+    if pull_of(entry.name) is not None:
+        return PULL_LEFT
     if step is None or entry.owner is None:
         return "it does not say whose it is"
     if entry.owner != job:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import accumulate
 from statistics import NormalDist
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from trainmaster.core.base.seed import Stream
 from trainmaster.core.base.time import HOUR, Duration, Instant
@@ -36,18 +36,22 @@ def _check(holds: bool, what: str) -> None:
         raise ValueError(what)
 
 
-class _Law(Value, tag_field="law"):
-    """Base of the laws of durations."""
+class Quantiles(Protocol):
+    """What each law of durations tells."""
 
     def quantile(self, u: float) -> Duration:
         """The duration that is not exceeded with probability `u`, from 0 (included) to 1 (excluded)."""
-        raise NotImplementedError
+        ...
 
-    def draw(self, stream: Stream) -> Duration:
+
+class _Law(Value, tag_field="law"):
+    """Base of the laws of durations, which have `Quantiles`."""
+
+    def draw(self: Quantiles, stream: Stream) -> Duration:
         """A duration of chance. Takes one number of the stream."""
         return self.quantile(stream.uniform())
 
-    def draws(self, stream: Stream, count: int) -> list[Duration]:
+    def draws(self: Quantiles, stream: Stream, count: int) -> list[Duration]:
         """The same durations as `count` draws, about twice as fast for large counts."""
         quantile = self.quantile
         return [quantile((word >> 11) * 2.0**-53) for word in words(stream, count)]

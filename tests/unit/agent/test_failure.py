@@ -10,9 +10,9 @@ from trainmaster.core.recovery.events import Failure
 AT = Instant(5)
 TRACEBACK = """step 3
 Traceback (most recent call last):
-  File "/home/u/train.py", line 90, in <module>
+  File "/srv/job/train.py", line 90, in <module>
     main()
-  File "/home/u/model.py", line 12, in forward
+  File "/srv/job/model.py", line 12, in forward
     return torch.matmul(a, b)
   File "/venv/lib/python3.11/site-packages/torch/functional.py", line 400, in matmul
     return _VF.matmul(a, b)
@@ -24,7 +24,7 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)
 @pytest.mark.parametrize(
     ("output", "exception", "message", "location"),
     [
-        (TRACEBACK, "RuntimeError", "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "/home/u/model.py:12"),
+        (TRACEBACK, "RuntimeError", "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "/srv/job/model.py:12"),
         (
             'Traceback (most recent call last):\n  File "/h/a.py", line 1, in <module>\n    import nosuch\n'
             "ModuleNotFoundError: No module named 'nosuch'\n",

@@ -13,6 +13,7 @@ from tests.fakes.command import CommandLine, Ran
 from trainmaster.core.base.ids import JobId
 from trainmaster.storage import directory
 from trainmaster.storage.directory import OwnerMark
+from trainmaster.storage.survey import PULL_LEFT
 
 ROWS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0], [0.5, 0.25, 0.125]]
 WEIGHTS = {"model.w": ROWS, "optimizer.m": [[1.5, 2.5]] * 4}
@@ -163,6 +164,16 @@ def test_cleaning_asks_and_reads_what_stays_first(line: CommandLine, root: Path)
     assert names(root) == [".staging-step-00000016-e1", "notes", "step-00000008", "step-00000012", "step-100.backup"]
     assert line.run(*command, "--yes", "--unfinished").code == 0
     assert ".staging-step-00000016-e1" not in names(root)
+
+
+def test_a_copy_that_was_cut_is_told(line: CommandLine, root: Path) -> None:
+    """1. A copy into the directory was interrupted. 2. It is listed, and cleaning says what to do with it."""
+    (root / ".pull-step-00000040").mkdir()
+    shown = {each["name"]: each for each in items(line.run("ckpt", "ls", str(root), "-o", "json"))}
+    left = shown[".pull-step-00000040"]
+    assert (left["step"], left["state"], left["problem"]) == (40, "unfinished", PULL_LEFT)
+    plan = items(line.run("ckpt", "gc", str(root), "--keep", "1", "--job", "job-1", "--dry-run", "-o", "json"))
+    assert {each["name"]: (each["act"], each["why"]) for each in plan}[".pull-step-00000040"] == ("leave", PULL_LEFT)
 
 
 def test_cleaning_wants_to_know_whose(line: CommandLine, root: Path) -> None:

@@ -51,6 +51,21 @@ def test_a_job_file_with_problems_is_not_sent(api: FakeApi, line: CommandLine) -
     assert api.asked == []
 
 
+def test_a_directory_for_checkpoints_that_cannot_be(api: FakeApi, line: CommandLine) -> None:
+    """1. Its parent is a file: refused with the way out, and nothing is sent. 2. One that is missing can be made.
+    3. One that only this machine may lack is for the hosts to judge."""
+    text = 'name = "llama"\ncommand = ["true"]\nhosts = 2\n[checkpoint]\ndir = "{}"\n'
+    (line.home / "job.toml").write_text(text.format("job.toml/c"))
+    ran = line.run("job", "submit", "job.toml")
+    assert (ran.code, api.asked) == (2, [])
+    assert f"{line.home}/job.toml is no directory" in ran.err
+    assert "name another dir under [checkpoint]" in ran.err
+    api.answer("POST", "/v1/jobs", STARTS)
+    for there in ("new/c", "/no-mount-of-this-machine"):
+        (line.home / "job.toml").write_text(text.format(there))
+        assert line.run("job", "submit", "job.toml").code == 0
+
+
 def test_a_name_that_is_taken(api: FakeApi, line: CommandLine) -> None:
     (line.home / "job.toml").write_text('name = "llama"\ncommand = ["true"]\nhosts = 2\n')
     api.refuse("POST", "/v1/jobs", 409, because(Token.NAME_TAKEN, "a job named llama is active already (job-1)"))

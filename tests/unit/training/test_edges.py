@@ -171,6 +171,16 @@ def test_jobs_of_two_fleets_with_one_number(tmp_path: Path) -> None:
     assert owner_text(theirs.job) == "job-1 of fleet bb"
 
 
+def test_where_no_directory_can_be(tmp_path: Path) -> None:
+    """1. Below a file, or a link to nothing. 2. On a file system that is read-only. 3. What is missing can be made."""
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    assert directory.unusable(tmp_path / "file" / "a" / "b") == f"{tmp_path}/file is no directory"
+    assert directory.unusable(tmp_path / "link" / "c") == f"{tmp_path}/link is a link to nothing"
+    assert directory.unusable(Path("/proc/sys/c")).startswith("/proc/sys ")
+    assert directory.unusable(tmp_path / "a" / "b") == ""
+
+
 def test_publishing_moves_what_is_there_aside(tmp_path: Path) -> None:
     final, staging = tmp_path / "step-00000001", tmp_path / ".staging-step-00000001-e2"
     mark = OwnerMark(job=JobId("job-1"), attempt=1, epoch=2)

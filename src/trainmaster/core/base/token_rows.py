@@ -56,6 +56,11 @@ RESULT_UNSAVED: Final[Row] = (
     "All steps are done, but the last save found no room for as long as the job was to wait; its memory is given back.",
     "Make room at the path that is named, and requeue it: it does the steps since its last checkpoint again.",
 )
+PRELOAD_FAILED: Final[Row] = (
+    "preload-failed",
+    "A module of `preload` could not be imported ahead, or started a thread; ranks import it themselves, later.",
+    "Correct `preload` in the job file, or install the module in the environment of the agents.",
+)
 
 RANK_HUNG: Final[Row] = (
     "rank-hung",

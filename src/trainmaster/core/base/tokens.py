@@ -220,6 +220,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "The job resumed from a checkpoint that is not the newest published one, because newer ones did not verify.",
         "Note the lost steps; see `trainmaster job show` for what failed to verify.",
     )
+    PRELOAD_FAILED = token_rows.PRELOAD_FAILED
     # Why a host takes no work
     NO_FAULT_FOUND = offender_rows.NO_FAULT_FOUND
     PART_OFFENDS = offender_rows.PART_OFFENDS

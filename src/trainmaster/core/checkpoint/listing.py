@@ -22,6 +22,7 @@ from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.value import Value
 
 MANIFEST_NAME: Final = "manifest.json"
+PULL_PREFIX: Final = ".pull-"
 _STEP: Final = re.compile(r"step-(\d{1,12})", re.ASCII)
 _UNPUBLISHED: Final = re.compile(r"\.(staging|torn)-step-(\d{1,12})(?:-e(\d{1,9})(-parts)?)?", re.ASCII)
 _UNFINISHED: Final = (".tmp", ".partial", ".part")
@@ -113,6 +114,11 @@ def unpublished_of(name: str) -> Unpublished | None:
     if match is None or (match[4] and match[1] != "staging"):
         return None
     return Unpublished(step=int(match[2]), epoch=int(match[3] or 0), by_parts=match[4] is not None)
+
+
+def pull_of(name: str) -> int | None:
+    """The step of a copy that has not ended (`ckpt pull`), or never will; None for other names."""
+    return step_of(name.removeprefix(PULL_PREFIX)) if name.startswith(PULL_PREFIX) else None
 
 
 def published_steps(entries: Iterable[Entry]) -> tuple[int, ...]:

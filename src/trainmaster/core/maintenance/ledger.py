@@ -31,6 +31,7 @@ Limits are looked at where a unit is wanted; elsewhere they may be spent.
   was, and `check_start` keeps the maintenance buffer.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
@@ -220,7 +221,7 @@ class _Levels:
         }
 
 
-class _Tally:
+class _Tally(ABC):
     """A book or a capped domain: levels, and limits that hang on the total alone."""
 
     def __init__(self, order: tuple[int, int, str]) -> None:
@@ -228,13 +229,13 @@ class _Tally:
         """Books as they stand in the policy, then domains; for reasons of equal weight."""
         self.levels = _Levels()
 
+    @abstractmethod
     def resize(self) -> None:
         """The total has changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, levels: _Levels, wanted: int) -> Reason | None:
         """Why `wanted` more of free units may not be taken at these levels."""
-        raise NotImplementedError
 
 
 class _BookTally(_Tally):

@@ -150,6 +150,8 @@ class Attempt(msgspec.Struct, kw_only=True, gc=False):
     exits: Exits = msgspec.field(default_factory=Exits)
     """How ranks of the present epoch ended."""
     store_effect: EffectId | None = None
+    preload_failure: str = ""
+    """What a host complained of that imported the job's modules ahead; ranks start without them, and slower."""
     refusals: dict[HostId, Refusal] = {}
     """Members that could not do their part of forming the present epoch."""
     unfit: tuple[HostId, ...] = ()

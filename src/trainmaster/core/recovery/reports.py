@@ -143,6 +143,8 @@ def effect_ended(step: Step, effect: AnyEffect, event: EffectEnded | EffectsEnde
     elif isinstance(effect, PrepareAttempt | ReserveStore | LaunchWorkers) and event.outcome != "done":
         interrupt.effect_failed(step, attempt, effect, event, names)
     elif isinstance(effect, PrepareAttempt):
+        if event.detail and not attempt.preload_failure:
+            attempt.preload_failure = f"{names[0]}: {event.detail}"
         if not step.is_pending(effect.id) or not set(attempt.spares).isdisjoint(names):
             handover.serve(step, attempt)
     elif isinstance(effect, ReserveStore) and effect.id == attempt.store_effect:

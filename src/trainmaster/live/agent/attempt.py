@@ -34,6 +34,7 @@ from trainmaster.live.agent.group import Group
 from trainmaster.live.agent.link import KeeperGone, KeeperLink
 from trainmaster.live.agent.paths import HostPaths
 from trainmaster.live.agent.processes import ProcessName, end_tree, group_is_empty, is_alive, kill_group, name_of
+from trainmaster.storage.directory import unusable
 
 LEFT_LOOK_S = 0.02
 """How often it is looked whether the workers have left."""
@@ -105,6 +106,11 @@ class HostAttempt:
             return self._link
 
     def _start_keeper(self) -> None:
+        asked = self.prepared.checkpoint_directory
+        if asked and (why := unusable(Path(asked))):
+            raise EffectFailed(
+                f"no checkpoint can be kept in {asked}: {why}; make it usable, or set dir in [checkpoint]"
+            )
         job_dir = self.paths.job_dir(self.prepared.job)
         workdir = Path(self.prepared.workdir or job_dir)
         try:

@@ -13,7 +13,7 @@ from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.checkpoint.choice import TRIAL_STEPS
 from trainmaster.core.diagnosis.live import LiveDiagnosis
 from trainmaster.core.fleet.lifecycle import Host, HostState
-from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.attempt import Attempt, AttemptState, Epoch
 from trainmaster.core.recovery.stall import RankMark, stalled
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.core.state import ClusterState
@@ -146,7 +146,7 @@ def job_view(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Job
     attempt = newest_attempt(state, job)
     epochs = [epoch for name in job.attempts for epoch in state.attempts[name].epochs]
     told = progress(state, job, live)
-    known_step = max((epoch.last_step for epoch in epochs), default=-1)
+    known_step = max((max(epoch.last_step, epoch.published_step) for epoch in epochs), default=-1)
     known_published = max((epoch.published_step for epoch in epochs), default=-1)
     return JobView(
         id=job.id,
@@ -162,10 +162,15 @@ def job_view(state: ClusterState, job: Job, live: LiveView, now: Instant) -> Job
         hosts=attempt.members if attempt is not None and attempt.is_live() else (),
         spares=attempt.spares if attempt is not None and attempt.is_live() else (),
         restarts=max(len(epochs) - 1, 0),
-        step=told.step if told is not None and told.step > 0 else known_step,
+        step=_step(told.step, epochs[-1]) if told is not None and told.step > 0 else known_step,
         published_step=max(known_published, told.published_step if told is not None else -1),
         reason=_job_reason(job, attempt) or stall(state, job, live, now),
     )
+
+
+def _step(told: int, epoch: Epoch) -> int:
+    """Of a running epoch: heartbeats tell it once a second, what was published is known at once."""
+    return max(told, epoch.published_step)
 
 
 def _job_reason(job: Job, attempt: Attempt | None) -> Reason | None:
@@ -180,7 +185,15 @@ def _job_reason(job: Job, attempt: Attempt | None) -> Reason | None:
         )
     if attempt.epoch.first_step_at is None and len(attempt.epochs) > 1:
         return next((epoch.cause for epoch in reversed(attempt.epochs) if epoch.cause is not None), None)
-    return attempt.handover.reason if attempt.handover is not None else save_failure(attempt)
+    return attempt.handover.reason if attempt.handover is not None else _complaint(attempt)
+
+
+def _complaint(attempt: Attempt) -> Reason | None:
+    """What a job that runs can do with or without, and a person may want to know."""
+    failed = save_failure(attempt)
+    if failed is None and attempt.is_live() and attempt.preload_failure:
+        return because(Token.PRELOAD_FAILED, attempt.preload_failure)
+    return failed
 
 
 def save_failure(attempt: Attempt) -> Reason | None:
