@@ -182,6 +182,15 @@ def a_notice_is_remembered_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(drains, "forget", forget)
 
 
+NOTICED_BY = {
+    repairs_stand_in_line: 12,
+    the_ledger_is_not_asked_again: 4,
+    a_failing_version_goes_on: 3,
+    in_production_between_two_operations: 2,
+}
+"""Seeds that are tried first, since those before them take long and notice nothing."""
+
+
 @pytest.mark.parametrize(
     ("breaks", "expected"),
     [
@@ -215,7 +224,8 @@ def test_a_broken_policy_of_the_planner_is_noticed(
     """1. One policy is broken. 2. Within twenty seeds one fails, with the words of the rule that was broken."""
     breaks(monkeypatch)
     noticed = []
-    for seed in SEEDS:
+    first = NOTICED_BY.get(breaks, 0)
+    for seed in (*SEEDS[first:], *SEEDS[:first]):
         try:
             run = MaintenanceRun(seed)
             run.play()
