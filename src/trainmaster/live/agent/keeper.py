@@ -402,7 +402,7 @@ class Keeper:
             match word:
                 case control.Listens():
                     worker.listens = True
-                case control.Lost() if word.epoch == worker.epoch:
+                case control.Lost() if word.epoch == worker.epoch and not worker.stopped:  # else they leave as told
                     self._left(worker, 1, word.failure)
                 case control.Adrift() if word.epoch == worker.epoch:
                     self._left(worker, 0 if word.yielded else 1, word.failure)
