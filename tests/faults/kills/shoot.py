@@ -182,8 +182,14 @@ class Range:
 
     def _worker(self, rank: int) -> Seat:
         """A rank that runs, as soon as there is one."""
-        until(f"rank {rank} runs", lambda: (seat := self.eye.seat(rank)) is not None and seat.runs(), AIM_S)
-        seat = self.eye.seat(rank)
+        seat: Seat | None = None
+
+        def taken() -> bool:  # a membership that forms just then may have emptied it again for whoever looks twice
+            nonlocal seat
+            seat = self.eye.seat(rank)
+            return seat is not None and seat.runs()
+
+        until(f"rank {rank} runs", taken, AIM_S)
         assert seat is not None
         return seat
 
