@@ -58,7 +58,7 @@ def test_a_rank_that_hangs(house: House, expected: dict[int, str], kind: str, ra
     the same host; the others are the same processes. 3. The incident says which rank, where, and why. 4. The losses
     are equal to those of a quiet run, bit for bit."""
     name = start(house, kind)
-    house.wait_step(name, 12)
+    house.until(name, "a dozen steps", lambda told: told.job.step >= 12, LONG_S)
     before, hosts = workers(house, name), house.detail(name).job.hosts
     if kind == "process-stopped":
         os.kill(before[rank].pid, signal.SIGSTOP)
@@ -86,7 +86,7 @@ def test_hangs_that_are_only_named(house: House) -> None:
     """1. The job file says so. 2. A rank is stopped: it is named, and left alone. 3. It is let go: the job finishes, in
     its first epoch."""
     name = start(house, "named", hangs=HangPolicy(recover=False))
-    house.wait_step(name, 12)
+    house.until(name, "a dozen steps", lambda told: told.job.step >= 12, LONG_S)
     process = house.worker(name, 2)
     os.kill(process.pid, signal.SIGSTOP)
     try:
