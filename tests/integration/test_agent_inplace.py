@@ -94,6 +94,20 @@ def test_one_comes_out_and_one_hangs(host: AgentHost) -> None:
     assert "prepares" in host.log_text(1, 2)
 
 
+def test_a_rank_that_is_not_to_live_on(host: AgentHost) -> None:
+    """1. Rank 0 waits in a collective, and could leave. 2. It is named as one to kill: it is killed all the same, as
+    one that was stopped. 3. A new process has its place in the next epoch."""
+    start(host, HANGS)
+    before = host.worker_pid(0)
+    assert host.server.do(host.stop().but(keep=True, kill=(0,))).outcome == "done"
+    told = ends(host, 1)
+    assert (told[0].how, told[0].signal) == ("stopped", signal.SIGKILL)
+    assert is_gone(before)
+    launch(host, 2)
+    assert host.worker_pid(0, 2) != before
+    assert {exit.how for exit in ends(host, 2).values()} == {"finished"}
+
+
 def test_an_error_of_the_script_ends_the_process(host: AgentHost) -> None:
     """1. Rank 1 raises an error of its own: it ends, with that error. 2. Rank 0 lost a peer: it is told as failed with
     an echo, and lives. 3. It dies while it is adrift, which is told to nobody. 4. The next epoch has two new ones."""
