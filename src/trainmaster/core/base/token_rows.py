@@ -51,6 +51,11 @@ REPLICAS_DISAGREE: Final[Row] = (
     "Ranks that should hold the same parameters hold different bits: a host computed or kept them wrongly.",
     "The job goes on from the last state that agreed. Verify the host that is named; if none is, all of them.",
 )
+AGENT_AWAY: Final[Row] = (
+    "agent-away",
+    "A job that lost a host also has a host whose agent is away; what runs there may be whole, so it is waited for.",
+    "Wait: within seconds the agent is back, or its host is lost as well.",
+)
 RESULT_UNSAVED: Final[Row] = (
     "result-unsaved",
     "All steps are done, but the last save found no room for as long as the job was to wait; its memory is given back.",

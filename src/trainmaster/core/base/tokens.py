@@ -221,6 +221,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "Note the lost steps; see `trainmaster job show` for what failed to verify.",
     )
     PRELOAD_FAILED = token_rows.PRELOAD_FAILED
+    AGENT_AWAY = token_rows.AGENT_AWAY
     # Why a host takes no work
     NO_FAULT_FOUND = offender_rows.NO_FAULT_FOUND
     PART_OFFENDS = offender_rows.PART_OFFENDS

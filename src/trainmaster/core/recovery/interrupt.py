@@ -11,7 +11,7 @@ from typing import Final
 
 from trainmaster.core.base.hostlist import fold
 from trainmaster.core.base.ids import HostId
-from trainmaster.core.base.reasons import Reason, Token
+from trainmaster.core.base.reasons import Reason, Token, because
 from trainmaster.core.base.time import Duration, after
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReserveStore
 from trainmaster.core.fleet import hosts
@@ -120,7 +120,9 @@ def settled(step: Step, attempt: Attempt) -> None:
     elif attempt.undecided and attempt.refusals:
         _decide(step, attempt, _refused(attempt))
     elif attempt.undecided:
-        _decide(step, attempt, undetermined(attempt.exits.told, step.now))
+        away = [(host.id, *hosts.loss_of(host)) for host in unwell(step, attempt) if _is_in_grace(attempt, host)]
+        cause = first_cause(away, attempt.exits.told)
+        _decide(step, attempt, cause or undetermined(attempt.exits.told, step.now))
 
 
 def form_overdue(step: Step, attempt: Attempt) -> None:
@@ -212,10 +214,29 @@ def _interrupted(step: Step, attempt: Attempt) -> None:
 
 
 def _judge(step: Step, attempt: Attempt) -> None:
-    gone = [(host.id, *hosts.loss_of(host)) for host in unwell(step, attempt) if _is_lost(attempt, host)]
-    cause = first_cause(gone, attempt.exits.told)
+    """What is known names the cause, or not yet. Members whose agents had been away for a while before explain it only
+    if nothing else does in time: their ranks were alive then, or their peers would have noticed."""
+    near = [host for host in unwell(step, attempt) if _is_lost(attempt, host) and not _was_away(attempt, host)]
+    cause = first_cause([(host.id, *hosts.loss_of(host)) for host in near], attempt.exits.told)
     if cause is not None:
         _decide(step, attempt, cause)
+
+
+def _was_away(attempt: Attempt, host: Host) -> bool:
+    """Only its agent's connection is closed, and was long before the first sign of trouble."""
+    found = attempt.epoch.detected_at
+    return (
+        _is_in_grace(attempt, host)
+        and host.gone_at is not None
+        and found is not None
+        and (found - host.gone_at > SETTLE)
+    )
+
+
+def _is_in_grace(attempt: Attempt, host: Host) -> bool:
+    """A member whose agent is away, and may come back with all that runs there."""
+    mine = host.allocation == attempt.id and host.role == "member"
+    return mine and host.gone_at is not None and host.state is not HostState.OUT_FAILED
 
 
 def _is_lost(attempt: Attempt, host: Host) -> bool:
@@ -279,9 +300,11 @@ def _lose_gone(step: Step, attempt: Attempt, cause: FirstCause) -> None:
     What the server saw first was the closing, and it was waiting for this confirmation since."""
     epoch = attempt.epoch
     assert epoch.detected_at is not None, attempt.id
+    gone = [host for host in unwell(step, attempt) if host.allocation == attempt.id and host.is_gone()]
+    near = [host for host in gone if not _was_away(attempt, host) or host.id == cause.host]
     epoch.detected_at = min(epoch.detected_at, cause.at)
-    for host in unwell(step, attempt):
-        if host.allocation == attempt.id and host.is_gone():
+    for host in near:
+        if host.allocation == attempt.id:
             hosts.lose(step, host, "its agent's connection closed, and other ranks lost theirs to it")
 
 
@@ -309,13 +332,20 @@ def reform(step: Step, attempt: Attempt) -> None:
     assert attempt.state is AttemptState.REFORMING, (attempt.id, attempt.state)
     by_name = step.state.hosts
     troubled = unwell(step, attempt)
-    vacant = {host.id for host in troubled if _must_leave(attempt, host)}
+    away = [host for host in troubled if _is_in_grace(attempt, host)]
+    vacant = {host.id for host in troubled if _must_leave(attempt, host) and host not in away}
     lost = len(vacant)
     spares = [name for name in attempt.spares if by_name[name].is_usable()]
     if lost > len(spares):
         more = step.derived.free.nearest(attempt.cluster, attempt.stack, lost - len(spares))
         add_spares(step, attempt, more)
         spares += more
+    if away:
+        names = ", ".join(host.id for host in away)
+        sentence = f"the agent of {names} is away; its ranks and their memory are waited for until its grace is over"
+        attempt.waiting = because(Token.AGENT_AWAY, sentence, away=len(away), vacant=lost)
+        want(step, attempt)
+        return
     moving = {host.id for host in troubled if host.state is HostState.DRAINING}
     warm = [name for name in spares if is_warm(step, name)]
     unsteady = (_cold(attempt) or _hung_again(step, attempt)) - vacant - moving
@@ -326,8 +356,9 @@ def reform(step: Step, attempt: Attempt) -> None:
     if plan.missing:
         _wait_or_start_anew(step, attempt, plan.missing, len(spares))
         return
-    attempt.prepared.difference_update(plan.left)
-    hosts.let_go(step, [host for name in plan.left if (host := by_name[name]).allocation == attempt.id])
+    left = [name for name in plan.left if name not in attempt.spares]  # a lost one may be back as a spare
+    attempt.prepared.difference_update(left)
+    hosts.let_go(step, [host for name in left if (host := by_name[name]).allocation == attempt.id])
     attempt.spares = tuple(name for name in attempt.spares if name not in plan.joined)
     for name in plan.joined:
         hosts.allocate(step, by_name[name], attempt.id, "member")
