@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.integration.house import House, add_up, job, running, wait
+from tests.integration.house import PACE_S, House, add_up, job, running, wait
 
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Token
@@ -21,6 +21,8 @@ STEPS, HOLD = 60, 50
 SILENT_S = 3.0
 SILENCE_BOUND_S = SILENT_S + 1.0
 """What the test fleet tolerates, and a second."""
+SLOW_S = 3 * SILENT_S / (HOLD - 22)
+"""Of a step: who is silent is lost long before the job is held."""
 HEARTBEAT_STEPS = 20
 """Steps that a job can do between two heartbeats, at most."""
 H3, H4 = HostId("h3"), HostId("h4")
@@ -39,9 +41,9 @@ def house(fleet: House) -> House:
     return fleet
 
 
-def start(house: House, name: str, spares: int = 1, until_step: int = 22) -> str:
+def start(house: House, name: str, spares: int = 1, until_step: int = 22, pace_s: float = PACE_S) -> str:
     """A job that has published two checkpoints and has its spares, and can't end before the gate is opened."""
-    name = house.submit(job(name, house.held(STEPS, HOLD), spares=spares))
+    name = house.submit(job(name, house.held(STEPS, HOLD, pace_s), spares=spares))
     house.until(name, "it has its spares", lambda detail: len(detail.job.spares) == spares)
     house.wait_step(name, until_step)
     return name
@@ -162,7 +164,7 @@ def test_agent_dies_and_server_with_it(house: House) -> None:
 def test_agent_hangs(house: House) -> None:
     """1. An agent is stopped: connected and silent. 2. Within the heartbeat timeout and a second its host is lost, and
     the job goes on without it. 3. The agent goes on: what ran there is gone, and the host is verified."""
-    name = start(house, "hangs")
+    name = start(house, "hangs", pace_s=SLOW_S)
     victim = house.detail(name).job.hosts[0]
     group = house.group(name, victim)
     assert group is not None
@@ -182,7 +184,7 @@ def test_agent_hangs(house: House) -> None:
 def test_host_hangs(house: House) -> None:
     """1. A host hangs as a whole: agent, keeper and workers are stopped, so no connection breaks. 2. It is lost within
     the same bound, and the job goes on. 3. It wakes up: nothing of the old epoch is left, and it is verified."""
-    name = start(house, "sleeps")
+    name = start(house, "sleeps", pace_s=SLOW_S)
     victim = house.detail(name).job.hosts[0]
     processes = house.processes(victim)
     assert len(processes) == 3
