@@ -30,7 +30,7 @@ PATIENCE_S = 180.0
 LEAST_REPLICAS = 2
 """As in torchft's example; it also keeps one replica from starting alone."""
 SHORT_LIGHTHOUSE = ("--heartbeat_timeout_ms", "500", "--join_timeout_ms", "500", "--quorum_tick_ms", "10")
-SHORT_MANAGER = ("--timeout-s", "5", "--heartbeat-s", "0.05")
+SHORT_MANAGER = ("--timeout-s", "2", "--heartbeat-s", "0.05")
 Line = tuple[float, int]
 """When a step ended, in seconds since 1970, and how many replicas were in it."""
 
