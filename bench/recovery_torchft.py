@@ -4,10 +4,12 @@
 The others go on without it as soon as they have agreed to, so there are two gaps: from the last step before the kill to
 the first after it by whoever lives (`name`), and to the first with as many replicas as before (`name`, full strength).
 
-Three settings: torchft's defaults; timeouts as short as this machine bears; and those with one replica more, which
-stands by with the whole state and takes the place of a lost one, as our fifth host does. A gloo collective that loses a
+Three settings: torchft's defaults; timeouts as short as this machine bears; and those with one replica more, which takes
+the place of a lost one as our fifth host does, and is awaited before each kill as ours is. Such a spare holds the whole
+state and computes every step, whose gradients are thrown away. A gloo collective that loses a
 member fails at once only in the neighbours of the dead in the ring: the replica across waits out the timeout of its
-group, or until the others leave it, and by default both take a minute.
+group, or until the others leave it, and by default both take a minute. So a kill costs the heartbeat's five seconds or
+more than a minute with the defaults, as the moment of the kill will have it.
 
 torchft's DistributedDataParallel is not used: as of 0.2.0 its hook fails an assertion when a gloo collective fails, and
 all survivors die of that. The job gives its gradients to the manager in one piece instead, which is sound.
@@ -31,32 +33,33 @@ LEAST_REPLICAS = 2
 """As in torchft's example; it also keeps one replica from starting alone."""
 SHORT_LIGHTHOUSE = ("--heartbeat_timeout_ms", "500", "--join_timeout_ms", "500", "--quorum_tick_ms", "10")
 SHORT_MANAGER = ("--timeout-s", "2", "--heartbeat-s", "0.05")
-Line = tuple[float, int]
-"""When a step ended, in seconds since 1970, and how many replicas were in it."""
+Line = tuple[float, int, int]
+"""When a step ended, in seconds since 1970, how many replicas were in it, and how many in the quorum, spares too."""
 
 
 class QuorumSteps(Steps):
     """Follows lines that also tell the number of replicas, a file for each quorum and writer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, members: int) -> None:
         super().__init__(folder)
+        self._members = members
         self._settled: set[Path] = set()
         self._before: list[float] = []
 
     def _lines(self, paths: set[Path]) -> list[Line]:
         raw = [line for path in paths for line in path.read_bytes().splitlines(keepends=True) if line[-1:] == b"\n"]
-        return sorted((line["time_s"], line["replicas"]) for line in map(json.loads, raw))
+        return sorted((line["time_s"], line["replicas"], line["members"]) for line in map(json.loads, raw))
 
     def _files(self) -> set[Path]:
         return set(self._folder.glob("metrics-*.jsonl"))
 
     def settle(self) -> int:
-        """Waits for some steps in a row at full strength; how many files there were."""
+        """Waits for some steps in a row at full strength and with all spares; how many files there were."""
         since, deadline = time.time(), time.monotonic() + START_S
         while True:
             self._settled = self._files()
-            lately = [replicas for at, replicas in self._lines(self._settled) if at > since][-SETTLED_STEPS:]
-            if lately == [RANKS] * SETTLED_STEPS:
+            lately = [counts for at, *counts in self._lines(self._settled) if at > since][-SETTLED_STEPS:]
+            if lately == [[RANKS, self._members]] * SETTLED_STEPS:
                 return len(self._settled)
             assert time.monotonic() < deadline, f"no steps at full strength in {self._folder}"
             time.sleep(0.02)
@@ -64,10 +67,10 @@ class QuorumSteps(Steps):
     def gap(self, killed: float, memberships: int) -> float | None:
         """Seconds between the last step before the kill and the first of another quorum, less a step."""
         assert memberships == len(self._settled)
-        self._before = [at for at, _ in self._lines(self._settled)]
+        self._before = [at for at, *_ in self._lines(self._settled)]
         resumed = self._first_with(1)
         assert resumed is None or resumed > killed, "the kill was not noticed"
-        self._before = [at for at, _ in self._lines(self._settled)]  # one may have been under way
+        self._before = [at for at, *_ in self._lines(self._settled)]  # one may have been under way
         return None if resumed is None else resumed - self._before[-1] - median_step(self._before)
 
     def full_strength(self) -> float | None:
@@ -79,7 +82,7 @@ class QuorumSteps(Steps):
         """Waits for a step of another quorum with so many replicas; when it ended."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            fitting = [at for at, replicas in self._lines(self._files() - self._settled) if replicas >= least]
+            fitting = [at for at, replicas, _ in self._lines(self._files() - self._settled) if replicas >= least]
             if fitting:
                 return fitting[0]
             time.sleep(0.005)
@@ -103,7 +106,7 @@ class Torchft:
         self._runs += 1
         self._run = self._folder / f"run-{self._runs}"  # a new lighthouse counts its quorums from one
         self._run.mkdir()
-        self.steps = QuorumSteps(self._run)
+        self.steps = QuorumSteps(self._run, self._groups)
         with socket.create_server(("127.0.0.1", 0)) as free:  # the lighthouse does not tell which port it took
             port = free.getsockname()[1]
         self._lighthouse = self._popen(

@@ -62,15 +62,19 @@ def model_of(options: argparse.Namespace) -> Llama:
     return model
 
 
-def manager_of(options: argparse.Namespace, model: torch.nn.Module, optimizer: ShardAdamW, store: TCPStore) -> Manager:
+def group_of(options: argparse.Namespace) -> ProcessGroupGloo:
+    limit_s = options.timeout_s
+    return ProcessGroupGloo() if limit_s is None else ProcessGroupGloo(timeout=timedelta(seconds=limit_s))
+
+
+def manager_of(
+    options: argparse.Namespace, group: ProcessGroupGloo, model: Llama, optimizer: ShardAdamW, store: TCPStore
+) -> Manager:
     """Connects to the lighthouse; options that are not given stay torchft's defaults."""
     settings: dict[str, Any] = {}
     if options.timeout_s is not None:
         limit = timedelta(seconds=options.timeout_s)
         settings |= {"timeout": limit, "quorum_timeout": 6 * limit, "connect_timeout": limit}
-        group = ProcessGroupGloo(timeout=limit)
-    else:
-        group = ProcessGroupGloo()
     if options.heartbeat_s is not None:
         settings["heartbeat_interval"] = timedelta(seconds=options.heartbeat_s)
     if options.spares:
@@ -104,9 +108,14 @@ def average(manager: Manager, model: torch.nn.Module) -> None:
         gradient.copy_(mean.view_as(gradient))
 
 
-def tell(options: argparse.Namespace, manager: Manager) -> None:
+def tell(options: argparse.Namespace, manager: Manager, group: ProcessGroupGloo) -> None:
     """Adds the line of the step that was just committed."""
-    line = {"step": manager.current_step(), "time_s": time.time(), "replicas": manager.num_participants()}
+    line = {
+        "step": manager.current_step(),
+        "time_s": time.time(),
+        "replicas": manager.num_participants(),
+        "members": group.size(),
+    }
     with (options.folder / f"metrics-{manager._quorum_id}-{options.group}.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -116,21 +125,22 @@ def train(options: argparse.Namespace) -> None:
     samples = Samples(corpus.tokens(), options.seq_len, SEED)
     adam = ShardAdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    manager = manager_of(options, model, adam, store)
+    group = group_of(options)
+    manager = manager_of(options, group, model, adam, store)
     optimizer = OptimizerWrapper(manager, adam)
     while manager.current_step() < options.steps:
         step, place = manager.current_step(), manager.participating_rank()
         share = options.group % options.replicas if place is None else place
         inputs, targets = samples.batch(step * options.global_batch, options.global_batch, share, options.replicas)
-        for group in adam.param_groups:
-            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARMUP_STEPS)
+        for parameters in adam.param_groups:
+            parameters["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARMUP_STEPS)
         optimizer.zero_grad()
         functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
         average(manager, model)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if manager.current_step() > step and manager.participating_rank() == 0:
-            tell(options, manager)
+            tell(options, manager, group)
 
 
 def main() -> None:
