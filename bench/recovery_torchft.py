@@ -4,12 +4,13 @@
 The others go on without it as soon as they have agreed to, so there are two gaps: from the last step before the kill to
 the first after it by whoever lives (`name`), and to the first with as many replicas as before (`name`, full strength).
 
-Three settings: torchft's defaults; timeouts as short as this machine bears; and those with one replica more, which takes
-the place of a lost one as our fifth host does, and is awaited before each kill as ours is. Such a spare holds the whole
-state and computes every step, whose gradients are thrown away. A gloo collective that loses a
-member fails at once only in the neighbours of the dead in the ring: the replica across waits out the timeout of its
-group, or until the others leave it, and by default both take a minute. So a kill costs the heartbeat's five seconds or
-more than a minute with the defaults, as the moment of the kill will have it.
+Three settings: torchft's defaults; timeouts as short as this machine bears; and those with one replica more, which
+takes the place of a lost one as our fifth host does, and is awaited before each kill as ours is. Such a spare holds the
+whole state and computes every step, and its gradients are thrown away.
+
+A gloo collective that loses a member fails at once only in the neighbours of the dead in the ring. The replica across
+waits out the timeout of its group, or until the others leave it; by default both take a minute. So with the defaults a
+kill costs the five seconds of the heartbeat or more than a minute, as its moment will have it.
 
 torchft's DistributedDataParallel is not used: as of 0.2.0 its hook fails an assertion when a gloo collective fails, and
 all survivors die of that. The job gives its gradients to the manager in one piece instead, which is sound.
