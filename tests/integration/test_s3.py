@@ -251,7 +251,9 @@ def test_a_pull_that_was_cut_goes_on_where_it_was(
     assert ran.code == 6, ran.err
     assert not (tmp_path / "d" / path.name).exists()
     listed = line.run("ckpt", "ls", str(tmp_path / "d"), "-o", "json")
-    assert json.loads(listed.out)["items"] == []
+    assert [(item["name"], item["state"]) for item in json.loads(listed.out)["items"]] == [
+        (f".pull-{path.name}", "unfinished")
+    ]
     hidden = tmp_path / "d" / f".pull-{path.name}"
     shard = hidden / "__0_0.distcp"
     data, whole = bytearray(shard.read_bytes()), (path / "__0_0.distcp").read_bytes()
