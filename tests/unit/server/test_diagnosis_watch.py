@@ -115,6 +115,23 @@ def test_a_rank_that_stands(fleet: Fleet) -> None:
     assert (fleet.found(), fleet.asked) == (None, asked)
 
 
+def test_a_stop_that_ends_beside_a_look_teaches_nothing(fleet: Fleet) -> None:
+    """1. A rank stops for 6.5 s and is named. 2. It goes on; a look sees that before a heartbeat tells of a step, and
+    takes the alarm back. 3. However often that comes, the next stop is named as soon as the first: it is no habit."""
+    for _ in range(4):
+        last_us, stood = fleet.run.now_us, fleet.run.hang(3.6, missing=(2,))
+        fleet.beat(last_us)
+        assert fleet.found() is Kind.USER_CODE_STALL
+        fleet.run = Run()
+        fleet.run.step, fleet.run.now_us = stood.step, stood.now_us + 3_000_000
+        fleet.run.steps(1).step = stood.step
+        fleet.beat(last_us)
+        assert fleet.found() is None
+        for count in (1, 10, 10):
+            fleet.run.steps(count)
+            fleet.beat(fleet.run.now_us)
+
+
 def test_a_save_has_its_time(fleet: Fleet) -> None:
     """1. A save of a minute. 2. Nobody is asked; after ten minutes they are."""
     last_us, fleet.phase = fleet.run.now_us, Phase.SAVING

@@ -106,18 +106,19 @@ class Pace:
         self.steps_s: list[float] = []
         self.seen = 0
         """Steps since the first that was told."""
-        self._step = -1
+        self.step = -1
+        """The newest that was told."""
         self._step_at = 0
 
     def see(self, step: int, step_at_us: int, quiet: bool) -> None:
         """A step that was completed. `quiet`: no slow phase since the last one; else it teaches nothing."""
-        if step <= self._step or step <= 0:
+        if step <= self.step or step <= 0:
             return
-        taken = (step_at_us - self._step_at) / 1e6 / (step - self._step)
-        self.seen += step - self._step if self._step > 0 else 0
-        if self._step > 0 and quiet and taken > 0:
+        taken = (step_at_us - self._step_at) / 1e6 / (step - self.step)
+        self.seen += step - self.step if self.step > 0 else 0
+        if self.step > 0 and quiet and taken > 0:
             self.steps_s = [*self.steps_s, taken][-KEPT:]
-        self._step, self._step_at = step, step_at_us
+        self.step, self._step_at = step, step_at_us
 
     def bound(self, told_s: float = 0.0) -> Bound:
         """See `bound`."""

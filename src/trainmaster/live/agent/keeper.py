@@ -53,7 +53,7 @@ TICK_S: Final = 1.0
 """How often the keeper looks whether it was disowned. Nothing else waits for a tick."""
 ABANDON_GRACE_S: Final = 1.5
 """From being told to leave an epoch to being killed. A rank in a collective leaves in milliseconds; one that is in code
-of its own, or on a busy machine, may need a moment more, and a process anew has to prepare, which takes about as long."""
+of its own, or on a busy machine, may need a moment more; a process anew has to prepare, which takes about as long."""
 SEND_LIMIT: Final = 1 << 20
 """Bytes that may wait for an agent that does not read; beyond, the connection is closed (the records stay)."""
 

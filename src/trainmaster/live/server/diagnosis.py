@@ -144,6 +144,8 @@ class Watch:
         self._service = service
         self._paces: dict[tuple[AttemptId, int], Pace] = {}
         self._slow: set[tuple[AttemptId, int]] = set()
+        self._stopped: dict[tuple[AttemptId, int], int] = {}
+        """After which step each epoch was seen to stand: the time of the next one teaches nothing, whenever it ends."""
         self._looked: dict[AttemptId, Instant] = {}
         self._routine: dict[tuple[AttemptId, int], Instant] = {}
         """When each epoch was last looked at although it keeps its pace."""
@@ -171,6 +173,7 @@ class Watch:
         live = {(attempt.id, attempt.epoch.number) for _, attempt in running}
         self._paces = {key: pace for key, pace in self._paces.items() if key in live}
         self._routine = {key: at for key, at in self._routine.items() if key in live}
+        self._stopped = {key: step for key, step in self._stopped.items() if key in live}
         self._service.live.keep_diagnoses({attempt.id for _, attempt in running})
         wanted = [(job, attempt) for job, attempt in running if self._wants(job, attempt)]
         await asyncio.gather(*(self._diagnose(job, attempt) for job, attempt in wanted))
@@ -186,7 +189,9 @@ class Watch:
         lead = max((rank for _, _, rank in told), key=lambda rank: (rank.step, rank.step_at))
         saving = any(Phase(rank.phase) is not Phase.TRAINING for _, _, rank in told)
         known = self._service.live.diagnosis(attempt.id, epoch)
-        stopped = known is not None and known.diagnosis.kind is not Kind.STRAGGLER
+        stopped = self._stopped.get(key) == pace.step or (
+            known is not None and known.diagnosis.kind is not Kind.STRAGGLER
+        )
         pace.see(lead.step, lead.step_at, quiet=not saving and not stopped and key not in self._slow)
         self._slow = self._slow | {key} if saving else self._slow - {key}
         allowed = _allowed(attempt, pace.bound(job.spec.hangs.told_s()), lead)
@@ -218,6 +223,9 @@ class Watch:
         found = await look(service.links, job, attempt, service.now(), service.settings.query_timeout_s)
         if found.diagnosis.kind in ALARMS:
             service.live.keep_diagnosis(attempt.id, found)
+            key = (attempt.id, found.epoch)
+            if found.diagnosis.kind is not Kind.STRAGGLER and key in self._paces:
+                self._stopped[key] = self._paces[key].step
             logger.warning("%s: %s: %s", attempt.id, found.diagnosis.kind.value, found.diagnosis.summary)
         else:
             service.live.forget_diagnosis(attempt.id)
