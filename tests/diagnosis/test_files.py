@@ -124,6 +124,17 @@ def test_bad_files_beside_good_ones_are_skipped(tmp_path: Path, capsys: pytest.C
     assert told(capsys, str(good), str(tmp_path / "absent.log"))[0] == 3
 
 
+def test_logs_that_no_table_reader_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1. A log with the carriage returns of a progress bar, one with a line of 140,000 characters. 2. Both are read as
+    logs: the exception that they end with is the first cause."""
+    raised = 'Traceback (most recent call last):\n  File "train.py", line 3, in step\nValueError: no such layer\n'
+    for name, text in (("bar.log", "epoch, loss\nstep 1\rstep 2\rstep 3\n"), ("long.log", f"a, b\n{'x' * 140_000}\n")):
+        (tmp_path / name).write_text(text + raised)
+        code, answer, err = told(capsys, str(tmp_path / name))
+        assert code == 0, err
+        assert "ValueError" in json.dumps(answer["first_cause"])
+
+
 def test_the_page_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(FIELD / "01-one-rank-behind" / "watchdog.log")]) == 0
     out = capsys.readouterr().out

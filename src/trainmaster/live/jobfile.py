@@ -183,6 +183,9 @@ def _checkpoint(table: Table, base: Path) -> CheckpointPolicy:
         policy = policy.but(auto=table.choice("every", "", ("auto",)) == "auto", every_steps=0)
         if table.has("every_steps"):
             table.note("every", 'every = "auto" chooses the number of steps itself', "remove every_steps, or every")
+    if "://" in table.text("dir", ""):
+        fix = "write a path that all hosts share; a script of its own writes to a bucket (CheckpointWriter)"
+        table.note("dir", "a job keeps its checkpoints in a directory, this is an address", fix)
     if table.has("dir") and not table.text("dir", ""):
         table.note("dir", "the path is empty", "write a path, or remove the key for a directory below the job's own")
     table.finish()

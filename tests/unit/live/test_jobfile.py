@@ -150,6 +150,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         ('env = {"1A" = "1"}', "not the name of a variable"),
         ("env = {A = true}", 'write A = "true"'),
         ('checkpoint = {dir = ""}', "the path is empty"),
+        ('checkpoint = {dir = "s3://bucket/x"}', "a job keeps its checkpoints in a directory, this is an address"),
         ("restart = {max_restart = 1}", "did you mean max_restarts?"),
         ("hosts = 2", "this is not TOML"),
     ],

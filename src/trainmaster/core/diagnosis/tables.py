@@ -44,6 +44,13 @@ Rows = list[dict[str, str]]
 
 def read_csv(file: str, text: str) -> Evidence | None:
     """The evidence of a table with a header; None: it is no table of a kind that is known. Raises `Unusable`."""
+    try:
+        return _read_csv(file, text)
+    except csv.Error:  # lines with carriage returns, or longer than any cell: a log
+        return None
+
+
+def _read_csv(file: str, text: str) -> Evidence | None:
     mark = "\t" if "\t" in text.split("\n", 1)[0] else ","
     head = [name.strip().lower() for name in next(csv.reader([text.split("\n", 1)[0]], delimiter=mark), [])]
     if len(head) < 2 or not all(re.fullmatch(r"[a-z_][\w .()/%-]{0,40}", name) for name in head):
