@@ -14,6 +14,7 @@ State goes through `get_state_dict` and `set_state_dict`; with the optimizer's o
 AdamW are silently not restored. Limit: synchronous; the step waits for the disks.
 """
 
+import math
 import os
 import socket
 import sys
@@ -27,6 +28,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
 
 from trainmaster.core.base.ids import AttemptId, JobId, owner_text
 from trainmaster.core.base.machine import Chapter
@@ -97,7 +99,7 @@ class Checkpoints:
         """Publishes the state after `position.step`. Raises `SaveFailed` on all ranks if it could not."""
         state = state_of(model, optimizer)
         staging = self._root / staging_name(position.step, self._mark.epoch)
-        needed_bytes = sum(gather(_local_bytes(state)))
+        needed_bytes = math.ceil(sum(gather(_written_bytes(state, self._world))))
         try:
             on_first(lambda: self._open(staging, position.step, needed_bytes))
             together(lambda: see(self._root, staging.name))
@@ -295,16 +297,20 @@ def _whose(manifest: Manifest, job: JobId) -> str:
     return f"goes on from step {manifest.step}, which job {who} wrote: this job has no checkpoint of its own"
 
 
-def _local_bytes(state: object) -> int:
-    """Bytes of the tensors of this rank (a sharded tensor counts with its local part)."""
+def _written_bytes(state: object, world: int) -> float:
+    """This rank's share of what is written: of what several ranks hold alike, one writes."""
     if isinstance(state, dict):
-        return sum(_local_bytes(value) for value in state.values())
+        return sum(_written_bytes(value, world) for value in state.values())
     if isinstance(state, list | tuple):
-        return sum(_local_bytes(value) for value in state)
+        return sum(_written_bytes(value, world) for value in state)
     if not isinstance(state, torch.Tensor):
-        return 0
-    local = state.to_local() if hasattr(state, "to_local") else state
-    return int(local.numel() * local.element_size())
+        return 0.0
+    if not isinstance(state, DTensor):
+        return int(state.numel() * state.element_size()) / world
+    places = zip(state.device_mesh.shape, state.placements, strict=True)
+    alike: int = math.prod(size for size, place in places if place.is_replicate())
+    local: torch.Tensor = state.to_local()
+    return int(local.numel() * local.element_size()) / alike
 
 
 def _save_failed(error: CheckpointException) -> SaveFailed:

@@ -8,9 +8,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
 
 from trainmaster.core.agent.board import Board  # noqa: E402
 from trainmaster.core.checkpoint.listing import step_name  # noqa: E402
+from trainmaster.training.checkpoint_io import _written_bytes  # noqa: E402
 from trainmaster.training.runtime import Session, open_session  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -23,6 +26,16 @@ def session(tmp_path: Path) -> Iterator[Session]:
     yield opened
     opened.abandon()
     dist.destroy_process_group()
+
+
+def test_what_all_ranks_hold_alike_is_counted_once(session: Session) -> None:
+    """1. Four ranks hold a tensor of 40 bytes, another one sharded, and a number. 2. Each counts a quarter of the one,
+    its own part of the other, and nothing for the number."""
+    mesh = init_device_mesh("cpu", (session.world,))
+    sharded = distribute_tensor(torch.zeros(6), mesh, [Shard(0)])
+    alike = distribute_tensor(torch.zeros(6), mesh, [Replicate()])
+    state = {"model": {"w": torch.zeros(10)}, "sharded": [sharded, alike], "step": 3}
+    assert _written_bytes(state, 4) == 40 / 4 + 24 + 24 / session.world
 
 
 def test_the_reason_is_on_the_board_before_the_number(
