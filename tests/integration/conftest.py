@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.agent_server import FakeServer
 from tests.integration.agent_host import AgentHost
+from tests.integration.house import House, running
 from tests.integration.training_cluster import STEPS, TINY, Membership, Warm, hexes
 
 
@@ -24,6 +25,20 @@ def host(tmp_path: Path, server: FakeServer) -> Iterator[AgentHost]:
     made.start_agent()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[House]:
+    """Of two hosts; modules that need others make their own."""
+    with running(hosts=2) as house:
+        yield house
+
+
+@pytest.fixture
+def house(fleet: House) -> House:
+    """The fleet of the module, at rest."""
+    fleet.settle()
+    return fleet
 
 
 @pytest.fixture(scope="session")

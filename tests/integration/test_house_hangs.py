@@ -3,10 +3,9 @@ and the losses are those of a quiet run."""
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
-from tests.integration.house import SCRIPTS, House, as_json, job, running, training
+from tests.integration.house import SCRIPTS, House, as_json, job, training
 
 from trainmaster.core.scheduling.request import HangPolicy
 from trainmaster.live.agent.processes import ProcessName, is_alive
@@ -16,18 +15,6 @@ pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
 STEPS, RANKS = 60, 4
 LONG_S = 120.0
 """A rank that stands in code of its own has half a minute; then comes the rest of the job."""
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[House]:
-    with running(hosts=2) as house:
-        yield house
-
-
-@pytest.fixture
-def house(fleet: House) -> House:
-    fleet.settle()
-    return fleet
 
 
 @pytest.fixture(scope="module")

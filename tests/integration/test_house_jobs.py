@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.house import SCRIPTS, House, add_up, as_json, job, newest_step, running, training, wait
+from tests.integration.house import SCRIPTS, House, add_up, as_json, job, newest_step, training, wait
 
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.scheduling.request import CheckpointPolicy
@@ -19,18 +19,6 @@ from trainmaster.live.server.resources import JobDetail
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.slow]
 
 STEPS, HOLD = 60, 50
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[House]:
-    with running(hosts=2) as house:
-        yield house
-
-
-@pytest.fixture
-def house(fleet: House) -> House:
-    fleet.settle()
-    return fleet
 
 
 def script(name: str, *arguments: object) -> tuple[str, ...]:

@@ -4,10 +4,9 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
-from tests.integration.house import House, away_s, job, newest_step, running, training, wait
+from tests.integration.house import House, away_s, job, newest_step, training, wait
 
 from trainmaster.live.adapters import local
 from trainmaster.live.agent.processes import send
@@ -21,18 +20,6 @@ PACE_S = 0.04 if KILLS <= 3 else 0.12
 FIRST_STEPS = 30
 LONG_S = 1.6
 """Longer than the heartbeat timeout of the test fleet."""
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[House]:
-    with running(hosts=2) as house:
-        yield house
-
-
-@pytest.fixture
-def house(fleet: House) -> House:
-    fleet.settle()
-    return fleet
 
 
 def test_killed_server_returns_and_the_job_finishes_in_the_same_epoch(house: House) -> None:

@@ -37,10 +37,10 @@ def test_the_nearest_source_wins(tmp_path: Path) -> None:
 
 
 def test_defaults_follow_the_home(tmp_path: Path) -> None:
-    found = resolve({}, {"HOME": "/srv/home"}, tmp_path / "none").config
-    assert found.run_dir == "/srv/home/.local/state/trainmaster"
-    assert found.token_file == "/srv/home/.local/state/trainmaster/tokens/operator.token"
-    moved = resolve({"run_dir": "/r"}, {"HOME": "/srv/home"}, tmp_path / "none").config
+    found = resolve({}, {"HOME": "/h"}, tmp_path / "none").config
+    assert found.run_dir == "/h/.local/state/trainmaster"
+    assert found.token_file == "/h/.local/state/trainmaster/tokens/operator.token"
+    moved = resolve({"run_dir": "/r"}, {"HOME": "/h"}, tmp_path / "none").config
     assert moved.token_file == "/r/tokens/operator.token"
 
 
