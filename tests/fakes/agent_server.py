@@ -66,6 +66,8 @@ class FakeServer:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             await self._server.serve()
+            for connection in tuple(self._server.server_state.connections):  # a forced exit leaves them open
+                connection.transport.abort()  # type: ignore[union-attr]
 
         asyncio.run(serve())  # ends what the streams left
 
