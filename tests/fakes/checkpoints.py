@@ -25,7 +25,7 @@ def checkpoint(
     root: Path, step: int, tensors: Mapping[str, Sequence[Sequence[float]]], *, job: str = "job-1", world: int = 1
 ) -> Path:
     """Publishes tensors (each a list of rows of one length); rank R has every row of its share, in order."""
-    store, group = DirectoryStore(root), staging_name(step, 1)
+    store, group = DirectoryStore(root), staging_name(step, 1, JobId(job))
     root.mkdir(exist_ok=True)
     mark = OwnerMark(job=JobId(job), attempt=1, epoch=1)
     directory.open_staging(root / group, mark)

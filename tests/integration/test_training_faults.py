@@ -12,6 +12,7 @@ from tests.integration.training_cluster import TINY, Membership, Warm
 
 from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import Phase, Request
+from trainmaster.core.base.ids import JobId
 from trainmaster.core.checkpoint.listing import staging_name
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
@@ -60,7 +61,7 @@ def test_a_full_disk_fails_saves_but_not_the_job(
         job.wait_until(lambda: all(board.integer("failed_saves") >= 1 for board in job.boards), "a failed save")
         notes = [board.note() for board in job.boards]
         assert all(told in note for note in notes), notes
-        assert not (job.checkpoints / staging_name(10, epoch=1)).exists()  # the next save may have begun
+        assert not (job.checkpoints / staging_name(10, 1, JobId("job-1"))).exists()  # the next save may have begun
         failed = job.boards[0].integer("failed_saves")
         job.boards[1].ask(Request.YIELD)
         job.wait_until(lambda: job.boards[0].integer("failed_saves") > failed, "a failed yield")
@@ -92,6 +93,20 @@ def test_other_directories_are_neither_used_nor_deleted(warm: Warm, tmp_path: Pa
         assert published(job) == ["step-00000004", "step-00000008", "step-00000010", "step-2.backup"]
         assert not list(root.glob(".*"))
         assert (root / "latest").exists()
+
+
+@pytest.mark.parametrize(("began", "restored"), [("", 8), ("0", 0), ("4", 4), ("6", 0)])
+def test_what_another_job_published_is_no_past_of_a_job_that_has_begun(
+    warm: Warm, tmp_path: Path, began: str, restored: int
+) -> None:
+    """1. Another job published steps 4 and 8 in the directory. 2. A job that never began goes on from the newest; one
+    that has begun, and published nothing, goes on from what it began with, and from nothing else."""
+    with Membership(warm, tmp_path, "--steps=8", *TINY, world=2, every=4) as job:
+        job.finish()
+    others = {environment.OWNER: "job-1@elsewhere", environment.BEGAN_STEP: began}
+    with Membership(warm, tmp_path, "--steps=9", *TINY, world=2, epoch=2, environ=others) as job:
+        job.finish()
+        assert {board.read().restored_step for board in job.boards} == {restored}
 
 
 def test_a_defect_of_the_script_ends_all_ranks(warm: Warm, tmp_path: Path) -> None:

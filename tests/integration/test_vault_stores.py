@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
-from tests.integration.vault_hosts import SHORT, Fleet, eventually, plain_shards  # noqa: E402
+from tests.integration.vault_hosts import JOB, SHORT, Fleet, eventually, plain_shards  # noqa: E402
 from tests.integration.vault_states import assert_same, loaded, shards_of, state_of  # noqa: E402
 
 from trainmaster.core.base.ids import JobId  # noqa: E402
-from trainmaster.core.checkpoint.listing import published_steps, step_name  # noqa: E402
+from trainmaster.core.checkpoint.listing import parts_name, published_steps, step_name  # noqa: E402
 from trainmaster.storage import directory, whole  # noqa: E402
 from trainmaster.storage.directory import OwnerMark  # noqa: E402
 from trainmaster.storage.survey import views  # noqa: E402
@@ -175,7 +175,7 @@ def test_a_newer_membership_is_not_written_over(fleets: Callable[..., Fleet]) ->
     fleet.meet()
     fleet.take(shards_of(state_of(1), 2), 7)
     fleet.announce(7, store=True, rank=0)
-    eventually(lambda: (fleet.checkpoints / ".staging-step-00000007-e1-parts/part-0.json").exists())
+    eventually(lambda: (fleet.checkpoints / parts_name(7, 1, JOB) / "part-0.json").exists())
     fleet.meet()
     fleet.take(shards_of(state_of(2), 2), 7)
     fleet.announce(7, store=True)
@@ -236,7 +236,7 @@ def test_a_dead_host_leaves_nothing_published_and_the_next_membership_cleans_up(
     shards = plain_shards(2, 64 * MIB, seed=1)
     fleet.take(shards, 1)
     fleet.announce(1, store=True, rank=0)
-    staging = fleet.checkpoints / ".staging-step-00000001-e1-parts"
+    staging = fleet.checkpoints / parts_name(1, 1, JOB)
     eventually(staging.exists)
     fleet.hosts[0].kill()
     assert published(fleet) == ()

@@ -6,6 +6,7 @@ that make no sense, and say beforehand whom a change touches.
 """
 
 from collections.abc import Iterable, Sequence
+from posixpath import normpath
 
 from trainmaster.core.base.ids import HostId, JobId, Owner
 from trainmaster.core.base.reasons import Reason, Token
@@ -41,9 +42,17 @@ def find_job(state: ClusterState, name: str) -> Job | None:
 def check_submit(state: ClusterState, spec: JobSpec) -> Reason | None:
     """Why a job is not accepted; None if it is. Waiting for hosts is no reason, asking for more than there are is."""
     for job in state.jobs.values():
-        if job.spec.name == spec.name and job.state in (JobState.QUEUED, JobState.ACTIVE):
+        if job.state not in (JobState.QUEUED, JobState.ACTIVE):
+            continue
+        if job.spec.name == spec.name:
             sentence = f"a job named {spec.name} is {job.state.value} already ({job.id})"
             return Reason(token=Token.NAME_TAKEN, sentence=sentence, numbers={"job": job.id})
+        if _shared_directory(job.spec, spec):
+            sentence = (
+                f"{job.spec.name} ({job.id}) is {job.state.value} and keeps its checkpoints in "
+                f"{spec.checkpoint.directory}; each would take the other's for its own past"
+            )
+            return Reason(token=Token.DIRECTORY_TAKEN, sentence=sentence, numbers={"job": job.id})
     sizes: dict[str, int] = {}
     for host in state.hosts.values():
         sizes[host.spec.cluster] = sizes.get(host.spec.cluster, 0) + 1
@@ -52,6 +61,12 @@ def check_submit(state: ClusterState, spec: JobSpec) -> Reason | None:
         sentence = f"wants {spec.hosts} hosts in one cluster; the largest cluster has {largest}"
         return Reason(token=Token.NEVER_FITS, sentence=sentence, numbers={"wanted": spec.hosts, "largest": largest})
     return None
+
+
+def _shared_directory(one: JobSpec, other: JobSpec) -> bool:
+    """By name alone: what links and mounts make of it, only hosts know."""
+    named = [spec.checkpoint.directory for spec in (one, other)]
+    return all(named) and normpath(named[0]) == normpath(named[1])
 
 
 def unknown_hosts(state: ClusterState, hosts: Iterable[HostId]) -> tuple[HostId, ...]:

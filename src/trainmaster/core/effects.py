@@ -64,6 +64,8 @@ class LaunchWorkers(GangEffect):
     restart_count: int
     node_rank: int = 0
     """Place in the gang of the first of `hosts`."""
+    began_step: int | None = None
+    """See `Job.began_step`."""
 
     def part(self, place: int) -> "LaunchWorkers":
         return self.but(hosts=(self.hosts[place],), node_rank=self.node_rank + place)

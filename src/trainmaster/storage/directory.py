@@ -182,7 +182,8 @@ def remove(path: Path) -> None:
     """Deletes a directory. Cut at any point, what is left neither looks published nor loses its owner."""
     step = step_of(path.name)
     if step is not None:
-        aside = path.parent / torn_name(step, 0)
+        mark = owner_of(path)
+        aside = path.parent / torn_name(step, 0, mark.job if mark is not None else JobId(""))
         if aside.exists():
             shutil.rmtree(aside)
         path.rename(aside)

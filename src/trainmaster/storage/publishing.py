@@ -62,7 +62,7 @@ class InDirectory:
         self._root, self._step = root, step
         self._mark = mark.but(token=uuid.uuid4().hex[:12])
         self.store: BlobStore = DirectoryStore(root)
-        self.group = staging_name(step, mark.epoch)
+        self.group = staging_name(step, mark.epoch, mark.job)
 
     def open(self, needed_bytes: int) -> None:
         self._root.mkdir(parents=True, exist_ok=True)

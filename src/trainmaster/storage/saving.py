@@ -112,7 +112,7 @@ def _moved_aside(final: Path, mark: OwnerMark, fenced: bool) -> bool:
     """Moves a checkpoint of ours out of the way; False if what is there is to stay."""
     if _stays(final, mark, fenced):
         return False
-    aside = final.parent / torn_name(step_of(final.name) or 0, mark.epoch)
+    aside = final.parent / torn_name(step_of(final.name) or 0, mark.epoch, mark.job)
     if aside.exists():
         directory.remove(aside)
     try:

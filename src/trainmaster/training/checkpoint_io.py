@@ -82,9 +82,16 @@ class Checkpoints:
     """The checkpoint directory of one membership. All methods but `tidy` are collectives."""
 
     def __init__(
-        self, root: Path, mark: OwnerMark, attempt: AttemptId, keep: int, distrusted: Sequence[Distrust] = ()
+        self,
+        root: Path,
+        mark: OwnerMark,
+        attempt: AttemptId,
+        keep: int,
+        distrusted: Sequence[Distrust] = (),
+        began_step: int | None = None,
     ) -> None:
         self._distrusted = tuple(distrusted)
+        self._began_step = began_step
         self._root = root
         self._store = DirectoryStore(root)
         self._mark = mark
@@ -98,7 +105,7 @@ class Checkpoints:
     def save(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, position: Position) -> Saved:
         """Publishes the state after `position.step`. Raises `SaveFailed` on all ranks if it could not."""
         state = state_of(model, optimizer)
-        staging = self._root / staging_name(position.step, self._mark.epoch)
+        staging = self._root / staging_name(position.step, self._mark.epoch, self._mark.job)
         needed_bytes = math.ceil(sum(gather(_written_bytes(state, self._world))))
         try:
             on_first(lambda: self._open(staging, position.step, needed_bytes))
@@ -237,7 +244,7 @@ class Checkpoints:
             raise TrainingError(f"{self._root} cannot be read: {failure}") from failure
         steps = [published_steps(entries) for _, entries in views]
         if all(view == steps[0] for view in steps):
-            return own_steps(views[0][1], self._mark.job)
+            return own_steps(views[0][1], self._mark.job, self._began_step)
         held: dict[str, set[str]] = {}
         for rank_host, names in gather((socket.gethostname(), _file_names(self._root))):
             held.setdefault(rank_host, set()).update(names)

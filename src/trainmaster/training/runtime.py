@@ -443,7 +443,8 @@ def _checkpoints(here: Surroundings) -> Checkpoints | None:
         return None
     assert here.checkpoint_keep is not None
     mark = OwnerMark(job=here.owner, attempt=here.attempt_number(), epoch=here.epoch)
-    return Checkpoints(here.checkpoint_dir, mark, here.attempt, here.checkpoint_keep, distrust.noted(here.job_dir))
+    doubts = distrust.noted(here.job_dir)
+    return Checkpoints(here.checkpoint_dir, mark, here.attempt, here.checkpoint_keep, doubts, here.began_step)
 
 
 def _replicas(here: Surroundings, tell: Callable[[str], None]) -> Replicas:

@@ -38,6 +38,8 @@ class Surroundings(Value):
     checkpoint_dir: Path | None
     checkpoint_every_steps: int | None
     checkpoint_keep: int | None
+    began_step: int | None
+    """Step that the job went on from at its very start, 0 if it began anew; None: it has not started before."""
     agreement_every_steps: int | None
     """None: nobody says."""
     arena: Path | None
@@ -76,6 +78,7 @@ def read(environ: Mapping[str, str], host: str) -> Surroundings:
         checkpoint_dir=_path(environ, environment.CHECKPOINT_DIR),
         checkpoint_every_steps=_optional_number(environ, environment.CHECKPOINT_EVERY_STEPS),
         checkpoint_keep=_optional_number(environ, environment.CHECKPOINT_KEEP),
+        began_step=_optional_number(environ, environment.BEGAN_STEP),
         agreement_every_steps=_optional_number(environ, environment.AGREEMENT_EVERY_STEPS),
         arena=_path(environ, environment.ARENA),
         vault=_path(environ, environment.VAULT),

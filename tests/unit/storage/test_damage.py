@@ -127,7 +127,7 @@ def test_two_writers_of_one_step_never_mix(tmp_path: Path) -> None:
     second.open(0)
     second.store.put(second.group, "__0_0.distcp", b"second")
     second.store.put(second.group, "index.json", index)
-    with pytest.raises(OSError, match=r"another writer took \.staging-step-00000007-e0 in .* over"):
+    with pytest.raises(OSError, match=r"another writer took \.staging-step-00000007-e0-j[0-9a-f]{8} in .* over"):
         first.publish(manifest_of(7, {"__0_0.distcp": b"first!", "index.json": index}))
     with pytest.raises(FileExistsError):
         first.store.put(first.group, "index.json", index)

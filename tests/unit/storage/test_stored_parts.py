@@ -10,7 +10,7 @@ import pytest
 
 from trainmaster.core.base.ids import AttemptId, JobId
 from trainmaster.core.checkpoint.index import Form, Outline, Stored
-from trainmaster.core.checkpoint.listing import published_steps, step_name
+from trainmaster.core.checkpoint.listing import parts_name, published_steps, staging_name, step_name
 from trainmaster.core.checkpoint.parts import Order
 from trainmaster.core.checkpoint.position import Position
 from trainmaster.core.checkpoint.retention import retire
@@ -29,9 +29,9 @@ OUTLINE = Outline(
 )
 
 
-def order(root: Path, step: int, epoch: int = 1, keep: int = 1) -> Order:
+def order(root: Path, step: int, epoch: int = 1, keep: int = 1, job: str = "job-1") -> Order:
     return Order(
-        directory=str(root), job=JobId("job-1"), attempt=AttemptId("job-1.a1"), epoch=epoch, step=step, world=WORLD,
+        directory=str(root), job=JobId(job), attempt=AttemptId(f"{job}.a1"), epoch=epoch, step=step, world=WORLD,
         keep=keep,
     )  # fmt: skip
 
@@ -136,13 +136,37 @@ def test_a_writer_that_was_replaced_publishes_nothing(tmp_path: Path) -> None:
     assert published_steps(directory.look(tmp_path)) == ()
 
 
+def test_two_jobs_store_one_step_in_one_directory(tmp_path: Path) -> None:
+    """1. Two jobs store the same step of the same membership, each rank in turn. 2. Retention of each runs meanwhile,
+    and touches nothing of the other. 3. One publishes; the other is refused, and what was published is whole."""
+    both = [Staging(order(tmp_path, 1, job=job), threading.Event()) for job in ("job-1", "job-2")]
+    for staging in both:
+        staging.open(0)
+    for rank in range(WORLD):
+        for value, staging in enumerate(both):
+            told, payload = shard(rank, 1)
+            payload[:] = bytes([value]) * SIZE
+            staging.put(staging.write(told, payload, f"h{rank}"))
+            assert [each.retire() for each in both] == ["", ""]
+    for staging in both:
+        staging.assemble(staging.gather(at(1), {}, 1.0), OUTLINE, at(1))
+    both[1].publish()
+    with pytest.raises(FileExistsError, match="is not this job's"):
+        both[0].publish()
+    final = tmp_path / step_name(1)
+    assert {(final / f"__{rank}_0.distcp").read_bytes() for rank in range(WORLD)} == {b"\x01" * SIZE}
+    assert directory.read_manifest(final).job == "job-2"
+    assert both[0].discard("refused", 0) == "refused"
+    assert os.listdir(tmp_path) == [step_name(1)]
+
+
 def test_who_moved_something_newer_aside_puts_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """1. An older membership looks: what has the name is older still. 2. In that moment a newer one publishes. 3. The
     older one has moved the newer one aside, sees that, and puts it back."""
     final = tmp_path / step_name(1)
     mark = OwnerMark(job=JobId("job-1"), attempt=1, epoch=2)
     store(order(tmp_path, 1, epoch=1))
-    staging = tmp_path / ".staging-step-00000001-e2-parts"
+    staging = tmp_path / parts_name(1, 2, mark.job)
     directory.open_staging(staging, mark)
     stays, looks = saving._stays, []
 
@@ -171,7 +195,7 @@ def test_who_moved_another_jobs_checkpoint_aside_puts_it_back(tmp_path: Path, mo
     other = tmp_path / "other"
     directory.open_staging(other, OwnerMark(job=JobId("job-2"), attempt=1, epoch=1))
     mark = OwnerMark(job=JobId("job-1"), attempt=1, epoch=2)
-    staging = tmp_path / ".staging-step-00000001-e2"
+    staging = tmp_path / staging_name(1, 2, mark.job)
     directory.open_staging(staging, mark)
     stays = saving._stays
 
@@ -268,5 +292,6 @@ def test_a_writer_that_comes_late_leaves_nothing_behind(tmp_path: Path, monkeypa
     assert os.listdir(tmp_path) == []
     staging.open(0)
     late = 1000
-    assert "why; and .staging-step-00000001-e1-parts could not be removed: [Errno 39]" in staging.discard("why", 0)
+    name = parts_name(1, 1, JobId("job-1"))
+    assert f"why; and {name} could not be removed: [Errno 39]" in staging.discard("why", 0)
     assert late > 900

@@ -23,7 +23,7 @@ KILLED = 77
 def save(root: Path, step: int) -> None:
     """What rank 0 does in a save, with one file for the shards."""
     data = f"state of step {step}".encode()
-    staging = root / staging_name(step, MARK.epoch)
+    staging = root / staging_name(step, MARK.epoch, MARK.job)
     directory.open_staging(staging, MARK)
     directory.write_synced(staging / "__0_0.distcp", data)
     manifest = Manifest(

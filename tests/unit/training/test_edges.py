@@ -12,7 +12,7 @@ import pytest
 
 from trainmaster.core.base.ids import JobId, owner_id, owner_text
 from trainmaster.core.checkpoint.index import Chunk
-from trainmaster.core.checkpoint.listing import Entry, own_steps
+from trainmaster.core.checkpoint.listing import Entry, own_steps, torn_name
 from trainmaster.core.checkpoint.retention import retire
 from trainmaster.storage import directory
 from trainmaster.storage.directory import OwnerMark
@@ -166,7 +166,7 @@ def test_jobs_of_two_fleets_with_one_number(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="is not this job's"):
         publish(tmp_path / "staging", tmp_path / "step-00000007", ours)
     entries = directory.look(tmp_path)
-    assert own_steps(entries, ours.job) == (5,)
+    assert own_steps(entries, ours.job, None) == (5,)
     assert "step-00000007" in retire(entries, keep=1, job=ours.job, attempt=1, epoch=1).foreign
     assert owner_text(theirs.job) == "job-1 of fleet bb"
 
@@ -189,7 +189,7 @@ def test_publishing_moves_what_is_there_aside(tmp_path: Path) -> None:
         (path / "file").write_bytes(content)
     publish(staging, final, mark)
     assert (final / "file").read_bytes() == b"new"
-    assert (tmp_path / ".torn-step-00000001-e2" / "file").read_bytes() == b"old"
+    assert (tmp_path / torn_name(1, 2, mark.job) / "file").read_bytes() == b"old"
     assert not staging.exists()
 
 

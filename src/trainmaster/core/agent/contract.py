@@ -66,6 +66,7 @@ def worker_environment(
         names.BOARD: board,
         names.ARENA: f"{memory}/{ARENA_PREFIX}{rank}",
         names.VAULT: f"{memory}/{SOCKET_NAME}",
+        **({names.BEGAN_STEP: launch.began_step} if launch.began_step is not None else {}),
         **_of_attempt(prepare, job_dir),
     }
     return {name: str(value) for name, value in (*torchrun.items(), *ours.items())}

@@ -37,6 +37,11 @@ STAGE_HOLDS: Final[Row] = (
     "A stage of a rollout has too little evidence to pass; the numbers say how much more it needs.",
     "Wait: it passes or is rejected by itself.",
 )
+DIRECTORY_TAKEN: Final[Row] = (
+    "directory-taken",
+    "Another job that has not ended keeps its checkpoints in the same directory.",
+    "Name another `dir` under [checkpoint], wait until that job ends, or cancel it.",
+)
 ROLLOUT_RESUMED: Final[Row] = ("rollout-resumed", "A person let the rollout go on.", "Nothing.")
 GANG_UPGRADE: Final[Row] = (
     "gang-upgrade",

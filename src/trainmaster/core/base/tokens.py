@@ -129,6 +129,7 @@ class Token(str, Enum):  # noqa: UP042  (a row has more than its text)
         "A job of this name is still active.",
         "Choose another name, or cancel the active job first.",
     )
+    DIRECTORY_TAKEN = token_rows.DIRECTORY_TAKEN
     WORLD_MOVED = (
         "world-moved",
         "The log went on since the plan was made, so the plan may be wrong.",

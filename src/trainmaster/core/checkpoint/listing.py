@@ -1,10 +1,12 @@
 """What a look at a directory of checkpoints says, and what it does not say.
 
 A name says what a directory claims to be, never what it is. `step-00000200` is a checkpoint only if it carries its
-manifest (written last, before the rename that publishes it); `.staging-step-00000200-e3` is a save that has not ended;
-`.staging-step-00000200-e3-parts` is one that is written from memory (`parts.py`); `.torn-step-...` was moved out of the
-way of a new save. Every other name is somebody else's, however much it resembles
-ours (`step-100.backup`), and is neither counted nor touched.
+manifest (written last, before the rename that publishes it); `.staging-step-00000200-e3-j1f0c2b9a` is a save that has
+not ended; `.staging-step-00000200-e3-j1f0c2b9a-parts` is one that is written from memory (`parts.py`);
+`.torn-step-...` was moved out of the way of a new save. The `j...` is the sum of the job's id: jobs that share a
+directory never write into, remove or judge a save of another one, not even in the moment before its owner's mark is
+there. Every other name is somebody else's, however much it resembles ours (`step-100.backup`), and is neither counted
+nor touched.
 
 Two judgements need no manifest, for directories of other tools: whether a set of shards can be whole (`judge_shards`),
 and whether two hosts hold halves of one checkpoint because the path is not shared (`judge_hosts`). Both are careful
@@ -12,6 +14,7 @@ about absence: a listing that may be partial proves that a file is bad, not that
 """
 
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -24,7 +27,9 @@ from trainmaster.core.base.value import Value
 MANIFEST_NAME: Final = "manifest.json"
 PULL_PREFIX: Final = ".pull-"
 _STEP: Final = re.compile(r"step-(\d{1,12})", re.ASCII)
-_UNPUBLISHED: Final = re.compile(r"\.(staging|torn)-step-(\d{1,12})(?:-e(\d{1,9})(-parts)?)?", re.ASCII)
+_UNPUBLISHED: Final = re.compile(
+    r"\.(staging|torn)-step-(\d{1,12})(?:-e(\d{1,9})(?:-j([0-9a-f]{8}))?(-parts)?)?", re.ASCII
+)
 _UNFINISHED: Final = (".tmp", ".partial", ".part")
 
 
@@ -59,6 +64,8 @@ class Unpublished(Value):
     step: int
     epoch: int
     by_parts: bool = False
+    owner_tag: str = ""
+    """See `owner_tag`; empty if its name has none."""
 
 
 class Shard(Value):
@@ -86,20 +93,25 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def staging_name(step: int, epoch: int) -> str:
+def owner_tag(job: JobId) -> str:
+    """Eight hexadecimal digits for the job as the owner of checkpoints (`ids.owner_id`)."""
+    return f"{zlib.crc32(job.encode()):08x}"
+
+
+def staging_name(step: int, epoch: int, job: JobId) -> str:
     assert step >= 0
     assert epoch >= 0
-    return f".staging-step-{step:08d}-e{epoch}"
+    return f".staging-step-{step:08d}-e{epoch}-j{owner_tag(job)}"
 
 
-def parts_name(step: int, epoch: int) -> str:
+def parts_name(step: int, epoch: int, job: JobId) -> str:
     """The staging directory of a save from memory: another one than that of a synchronous save of the same step, since
     both may be under way."""
-    return f"{staging_name(step, epoch)}-parts"
+    return f"{staging_name(step, epoch, job)}-parts"
 
 
-def torn_name(step: int, epoch: int) -> str:
-    return staging_name(step, epoch).replace("staging", "torn", 1)
+def torn_name(step: int, epoch: int, job: JobId) -> str:
+    return staging_name(step, epoch, job).replace("staging", "torn", 1)
 
 
 def step_of(name: str) -> int | None:
@@ -111,9 +123,17 @@ def step_of(name: str) -> int | None:
 def unpublished_of(name: str) -> Unpublished | None:
     """The save that a staging (or moved aside) directory belongs to; epoch 0 if its name has none."""
     match = _UNPUBLISHED.fullmatch(name)
-    if match is None or (match[4] and match[1] != "staging"):
+    if match is None or (match[5] and match[1] != "staging"):
         return None
-    return Unpublished(step=int(match[2]), epoch=int(match[3] or 0), by_parts=match[4] is not None)
+    return Unpublished(
+        step=int(match[2]), epoch=int(match[3] or 0), by_parts=match[5] is not None, owner_tag=match[4] or ""
+    )
+
+
+def is_save_of(save: Unpublished, owner: JobId | None, job: JobId) -> bool:
+    """Whether a save that has not ended is this job's: by its name, or, if that does not say, by its mark; without
+    either it is anybody's."""
+    return save.owner_tag == owner_tag(job) if save.owner_tag else owner in (None, job)
 
 
 def pull_of(name: str) -> int | None:
@@ -127,11 +147,14 @@ def published_steps(entries: Iterable[Entry]) -> tuple[int, ...]:
     return tuple(sorted({step for step in claimed if step is not None}, reverse=True))
 
 
-def own_steps(entries: Iterable[Entry], job: JobId) -> tuple[int, ...]:
-    """Published steps that a job may go on from, newest first: its own, or, before it has published any, whatever is
-    there. Another job that saves into the same directory may be further, but not on the way of this one."""
+def own_steps(entries: Iterable[Entry], job: JobId, began_step: int | None) -> tuple[int, ...]:
+    """Published steps that a job may go on from, newest first: its own. Before it has published any: whatever is there
+    at its very start (`began_step` None); later only the step that it began with then, 0 if that was none. Another job
+    that saves into the same directory may be further, but not on the way of this one."""
+    assert began_step is None or began_step >= 0, began_step
     known = tuple(entries)
-    return published_steps(entry for entry in known if entry.owner == job) or published_steps(known)
+    own = published_steps(entry for entry in known if entry.owner == job)
+    return own or tuple(step for step in published_steps(known) if began_step is None or 0 < step == began_step)
 
 
 def judge_shards(label: str, shards: Sequence[Shard], expected: int | None = None) -> tuple[Problem, ...]:

@@ -39,7 +39,7 @@ class Order(Value):
 
     @property
     def staging(self) -> str:
-        return parts_name(self.step, self.epoch)
+        return parts_name(self.step, self.epoch, self.job)
 
     def attempt_number(self) -> int:
         """Number of the attempt in its job; 0 if its name has none."""

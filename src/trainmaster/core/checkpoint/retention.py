@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.base.value import Value
-from trainmaster.core.checkpoint.listing import Entry, Unpublished, published_steps, step_of, unpublished_of
+from trainmaster.core.checkpoint.listing import Entry, Unpublished, is_save_of, published_steps, step_of, unpublished_of
 
 
 class Retirement(Value):
@@ -62,8 +62,9 @@ def _kept(ours: Iterable[Entry], count: int) -> frozenset[int]:
 
 def _is_ours(entry: Entry, job: JobId) -> bool:
     """A staging directory whose writer died before it left its mark is ours by its name, which nobody else uses."""
-    if unpublished_of(entry.name) is not None:
-        return entry.owner in (None, job)
+    save = unpublished_of(entry.name)
+    if save is not None:
+        return is_save_of(save, entry.owner, job)
     return step_of(entry.name) is not None and entry.owner == job
 
 

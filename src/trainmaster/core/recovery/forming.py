@@ -132,6 +132,7 @@ def store_reserved(step: Step, attempt: Attempt, event: EffectEnded | EffectsEnd
         master_address=address,
         master_port=int(event.numbers["port"]),
         restart_count=epoch.number - 1,
+        began_step=step.state.jobs[attempt.job].began_step,
     )
     attempt.launch_effect = step.emit(launch).id
 

@@ -108,6 +108,8 @@ def phase_reached(step: Step, event: EpochPhase) -> None:
         epoch.grouped_at = event.at
     elif event.phase is Phase.RESTORED:
         epoch.restored_at, epoch.restored_step, epoch.restored_from = event.at, event.step, event.origin
+        job = step.state.jobs[attempt.job]
+        job.began_step = max(event.step, 0) if job.began_step is None else job.began_step
     elif event.phase is Phase.TRAINING and epoch.first_step_at is None:
         epoch.first_step_at = event.at
         note_health(step.state.jobs[attempt.job])

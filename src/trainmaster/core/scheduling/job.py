@@ -67,6 +67,9 @@ class Job(msgspec.Struct, kw_only=True):
     """Since the last healthy period; at most `FAILURES_KEPT`."""
     ended_at: Instant | None = None
     pacing: Pacing = msgspec.field(default_factory=Pacing)
+    began_step: int | None = None
+    """Step that the ranks went on from when they first had a state, 0 if they began anew; None: they never had. What
+    another job has published in the same directory counts at that start only."""
 
     def order_key(self) -> tuple[int, int]:
         """Queue order: higher priority first, then first come."""

@@ -13,6 +13,8 @@ from trainmaster.core.checkpoint.listing import (
     Problem,
     Unpublished,
     own_steps,
+    owner_tag,
+    parts_name,
     published_steps,
     staging_name,
     step_name,
@@ -86,10 +88,11 @@ def test_check_finds_a_manifest_that_does_not_belong() -> None:
 
 @given(st.integers(0, 10**11), st.integers(0, 10**6))
 def test_names_are_read_as_they_are_written(step: int, epoch: int) -> None:
+    save = Unpublished(step=step, epoch=epoch, owner_tag=owner_tag(JOB))
     assert step_of(step_name(step)) == step
-    assert unpublished_of(staging_name(step, epoch)) == Unpublished(step=step, epoch=epoch)
-    assert unpublished_of(torn_name(step, epoch)) == Unpublished(step=step, epoch=epoch)
-    assert step_of(staging_name(step, epoch)) is None
+    assert unpublished_of(staging_name(step, epoch, JOB)) == save
+    assert unpublished_of(torn_name(step, epoch, JOB)) == save
+    assert step_of(staging_name(step, epoch, JOB)) is None
     assert unpublished_of(step_name(step)) is None
 
 
@@ -130,11 +133,15 @@ def test_retention_leaves_what_belongs_to_others() -> None:
     assert deleted(entry("step-1"), entry(".staging-step-2-e1", complete=False, attempt=2)) == ()
     assert deleted(entry("step-1"), entry(".staging-step-2-e9", complete=False, attempt=0)) == (".staging-step-2-e9",)
     assert deleted(entry("step-1"), entry(".torn-step-2-e2", complete=True)) == (".torn-step-2-e2",)
+    others = JobId("job-2")
+    for name in (staging_name(2, 1, others), parts_name(2, 1, others), torn_name(2, 1, others)):
+        assert deleted(entry("step-1"), entry(name, complete=False, owner=None, attempt=0)) == ()  # no mark yet
+    assert deleted(entry("step-1"), entry(staging_name(2, 1, JOB), complete=False, owner=None, attempt=0)) != ()
 
 
 @given(
     st.dictionaries(st.integers(0, 40).map(step_name), st.booleans(), max_size=12),
-    st.dictionaries(st.integers(0, 40).map(lambda step: staging_name(step, 1)), st.just(False), max_size=4),
+    st.dictionaries(st.integers(0, 40).map(lambda step: staging_name(step, 1, JOB)), st.just(False), max_size=4),
     st.integers(1, 5),
 )
 def test_retention_keeps_the_newest_complete_ones(final: dict[str, bool], staged: dict[str, bool], keep: int) -> None:
@@ -226,6 +233,11 @@ def test_a_job_goes_on_from_its_own_checkpoints() -> None:
         Entry(name="step-00000030", complete=True, owner=other),
         Entry(name="step-00000040", complete=True),
     ]
-    assert own_steps(entries, mine) == (10,)
-    assert own_steps(entries, JobId("job-3")) == (40, 30, 10)
-    assert own_steps([], mine) == ()
+    for began in (None, 0, 30):
+        assert own_steps(entries, mine, began) == (10,)
+        assert own_steps([], mine, began) == ()
+    new = JobId("job-3")
+    assert own_steps(entries, new, None) == (40, 30, 10)  # its very start
+    assert own_steps(entries, new, 0) == ()  # it began anew: what came there since is not its own past
+    assert own_steps(entries, new, 30) == (30,)
+    assert own_steps(entries, new, 20) == ()

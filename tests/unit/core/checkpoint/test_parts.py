@@ -3,7 +3,15 @@
 import pytest
 
 from trainmaster.core.base.ids import AttemptId, JobId
-from trainmaster.core.checkpoint.listing import Entry, Unpublished, parts_name, staging_name, step_name, unpublished_of
+from trainmaster.core.checkpoint.listing import (
+    Entry,
+    Unpublished,
+    owner_tag,
+    parts_name,
+    staging_name,
+    step_name,
+    unpublished_of,
+)
 from trainmaster.core.checkpoint.parts import Order, Part, late, missing, objection, part_name, rank_of
 from trainmaster.core.checkpoint.position import Position
 from trainmaster.core.checkpoint.publish import outrun_by
@@ -26,8 +34,10 @@ def test_names() -> None:
         None,
         None,
     ]
-    assert unpublished_of(parts_name(8, 3)) == Unpublished(step=8, epoch=3, by_parts=True)
-    assert unpublished_of(staging_name(8, 3)) == Unpublished(step=8, epoch=3)
+    assert unpublished_of(parts_name(8, 3, JOB)) == Unpublished(
+        step=8, epoch=3, by_parts=True, owner_tag=owner_tag(JOB)
+    )
+    assert unpublished_of(staging_name(8, 3, JOB)) == Unpublished(step=8, epoch=3, owner_tag=owner_tag(JOB))
     assert unpublished_of(".torn-step-00000008-e3-parts") is None
     assert (ORDER.attempt_number(), ORDER.but(attempt=AttemptId("x")).attempt_number()) == (2, 0)
 
@@ -76,9 +86,9 @@ def entry(name: str, *, attempt: int = 2, epoch: int = 3, complete: bool = True,
         (entry(step_name(3), attempt=3, epoch=1), True),
         (entry(step_name(9), attempt=1, epoch=9), False),
         (entry(step_name(9), attempt=3, owner="job-2"), False),
-        (entry(staging_name(2, 4), epoch=0, complete=False), True),
-        (entry(parts_name(8, 3), epoch=0, complete=False), False),
-        (entry(parts_name(2, 1), attempt=3, epoch=0, complete=False), True),
+        (entry(staging_name(2, 4, JOB), epoch=0, complete=False), True),
+        (entry(parts_name(8, 3, JOB), epoch=0, complete=False), False),
+        (entry(parts_name(2, 1, JOB), attempt=3, epoch=0, complete=False), True),
         (entry("step-9.backup", epoch=9), False),
     ],
 )
@@ -91,6 +101,6 @@ def test_a_save_from_memory_goes_on_beside_a_synchronous_one() -> None:
     """A synchronous save of the same membership cleans up. A staging directory of a save from memory stays while its
     step is newer than what is published, and goes when it is not; one of an older membership goes."""
     there = [entry(step_name(8))]
-    for name, stays in ((parts_name(9, 3), True), (parts_name(8, 3), False), (parts_name(9, 2), False)):
+    for name, stays in ((parts_name(9, 3, JOB), True), (parts_name(8, 3, JOB), False), (parts_name(9, 2, JOB), False)):
         gone = retire([*there, entry(name, complete=False)], keep=2, job=JOB, attempt=2, epoch=3).delete
         assert gone == (() if stays else (name,))

@@ -25,6 +25,22 @@ def test_a_worker_dies_and_the_job_forms_again_on_the_same_hosts() -> None:
     assert [(effect.first_rank, effect.world, effect.restart_count) for effect in launches] == [(0, 2, 1), (1, 2, 1)]
 
 
+@pytest.mark.parametrize("begins", [0, 40])
+def test_a_job_knows_the_step_that_it_began_with(begins: int) -> None:
+    """1. At its start nothing is said. 2. The ranks begin anew, or with what another job had left. 3. Every launch
+    after that says so, whatever was restored since."""
+    play = stage(2)
+    play.submit(job_spec(hosts=2))
+    attempt = play.attempt("job-1.a1")
+    play.train(attempt, restored=begins)
+    play.exit(attempt, 1, "failed", signal=9)
+    play.train(attempt, restored=begins + 5)
+    play.exit(attempt, 1, "failed", signal=9)
+    play.train(attempt, restored=begins + 7)
+    told = {effect.epoch: effect.began_step for effect in of_kind(play.sent, LaunchWorkers)}
+    assert told == {1: None, 2: begins, 3: begins}
+
+
 def test_a_cold_member_changes_places_with_a_warm_spare() -> None:
     """1. A rank ends, and all that was imported ahead for it is gone. 2. The warm spare takes its place. 3. The host
     becomes the spare, and is prepared as one."""

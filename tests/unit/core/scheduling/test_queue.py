@@ -7,6 +7,7 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.commands import check_requeue, check_submit, find_job
 from trainmaster.core.effects import ReleaseAttempt, StopWorkers
 from trainmaster.core.scheduling.job import JobState
+from trainmaster.core.scheduling.request import CheckpointPolicy
 
 
 def test_priority_then_arrival() -> None:
@@ -58,6 +59,22 @@ def test_a_fleet_without_hosts_fits_nothing() -> None:
     refused = check_submit(Stage().engine.state, job_spec(hosts=1))
     assert refused is not None
     assert refused.numbers["largest"] == 0
+
+
+def test_a_directory_of_checkpoints_is_one_jobs_at_a_time() -> None:
+    """1. A job is queued: its directory is taken, also in other words. 2. Jobs without one are not in each other's way.
+    3. It is cancelled: the directory is free."""
+    play = stage(1, ready=False)
+    mine = job_spec("llama", hosts=1, checkpoint=CheckpointPolicy(directory="/shared/c"))
+    play.submit(mine)
+    play.submit(job_spec("plain", hosts=1))
+    for directory, taken in (("/shared/c", True), ("/shared//x/../c/", True), ("/shared/c2", False), ("", False)):
+        refused = check_submit(
+            play.engine.state, mine.but(name="other", checkpoint=CheckpointPolicy(directory=directory))
+        )
+        assert (refused is not None and refused.token is Token.DIRECTORY_TAKEN) == taken, directory
+    play.cancel("job-1")
+    assert check_submit(play.engine.state, mine.but(name="other")) is None
 
 
 def test_a_name_is_taken_while_its_job_lives() -> None:
