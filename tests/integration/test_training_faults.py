@@ -1,5 +1,6 @@
 """Real ranks meet full disks, crafted files, other people's directories, defects of the script, and no agent at all."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -8,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.training_cluster import TINY, Membership, Warm
+from tests.integration.training_cluster import TINY, Membership, Warm, hexes
 
 from trainmaster.core.agent import environment
 from trainmaster.core.agent.board import Phase, Request
 from trainmaster.core.base.ids import JobId
 from trainmaster.core.checkpoint.listing import staging_name
+from trainmaster.storage.survey import views
+from trainmaster.storage.whole import Opened, verify
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
 SCRIPT = Path(__file__).parent / "training_failing.py"
@@ -107,6 +110,41 @@ def test_what_another_job_published_is_no_past_of_a_job_that_has_begun(
     with Membership(warm, tmp_path, "--steps=9", *TINY, world=2, epoch=2, environ=others) as job:
         job.finish()
         assert {board.read().restored_step for board in job.boards} == {restored}
+
+
+def test_two_jobs_that_start_together_in_one_directory(warm: Warm, tmp_path: Path) -> None:
+    """1. Two jobs of different seeds, which cannot know each other, begin at once in one directory, and save the same
+    steps. 2. Both finish, each with its own losses. 3. A step is of one job or the other, whole; who came second was
+    told whose it is. 4. Nothing else is left."""
+    shared, roots = tmp_path / "checkpoints", {seed: tmp_path / str(seed) for seed in (1, 2)}
+    for root in (*roots.values(), tmp_path / "alone-1", tmp_path / "alone-2"):
+        root.mkdir()
+    alone = {}
+    for seed in roots:
+        with Membership(
+            warm, tmp_path / f"alone-{seed}", "--steps=8", *TINY, f"--seed={seed}", world=2, every=9
+        ) as job:
+            job.finish()
+        alone[seed] = hexes(tmp_path / f"alone-{seed}")
+    assert alone[1] != alone[2]
+    with contextlib.ExitStack() as stack:
+        jobs = {}
+        for seed, root in roots.items():
+            own = {environment.OWNER: f"job-1@{seed}", environment.BEGAN_STEP: "0"}
+            flags = ("--steps=8", *TINY, f"--seed={seed}")
+            job = Membership(warm, root, *flags, world=2, every=2, keep=9, checkpoints=shared, environ=own)
+            jobs[seed] = stack.enter_context(job)
+        codes = {seed: set(job.codes()) for seed, job in jobs.items()}
+        told = {seed: job.errors() for seed, job in jobs.items()}
+    assert {seed: hexes(root) for seed, root in roots.items()} == alone
+    found = views(shared)
+    assert [(view.step, view.state) for view in found] == [(step, "published") for step in (8, 6, 4, 2)]
+    assert all(verify(Opened(shared / view.name)) == () for view in found)
+    [first] = [seed for seed in roots if found[0].job == f"job-1@{seed}"]
+    [second] = set(roots) - {first}
+    assert (codes[first], 0 in codes[second]) == ({0}, False)  # who could not keep its result says so
+    assert "step-00000008 in" in told[second]
+    assert "is not this job's" in told[second]
 
 
 def test_a_defect_of_the_script_ends_all_ranks(warm: Warm, tmp_path: Path) -> None:
