@@ -38,20 +38,22 @@ def submitted(
 
 
 def trained(
-    house: House, name: str, rank: int, ranks_per_host: int = 2, hosts: int = 2
+    house: House, name: str, rank: int, ranks_per_host: int = 2, hosts: int = 2, kind: str = "plain"
 ) -> tuple[JobDetail, dict[int, str]]:
     """The finished job, and the losses of the last run of each step."""
-    known = submitted(house, name, "plain", rank, ranks_per_host, hosts=hosts)
+    known = submitted(house, name, kind, rank, ranks_per_host, hosts=hosts)
     told = house.finish(known)
     return told, {step: loss.hex for step, loss in losses(house.directory(known)).items()}
 
 
-def test_a_flipped_bit_is_named_and_undone(house: House) -> None:
+@pytest.mark.parametrize("kind", ["plain", "stays"])
+def test_a_flipped_bit_is_named_and_undone(house: House, kind: str) -> None:
     """1. Four ranks on two hosts, compared each ten steps. After step 23 one bit of a weight of rank 3 flips. 2. Within
     ten steps the job stops by itself, names rank 3 on h2 and the tensor, and goes on from the newest save that agreed.
-    3. All losses are those of a job in which nothing flipped. 4. It stands against h2, and against nobody else."""
-    _, clean = trained(house, "clean", rank=-1, hosts=1, ranks_per_host=4)
-    told, disturbed = trained(house, "flipped", rank=3)
+    3. All losses are those of a job in which nothing flipped. 4. It stands against h2, and against nobody else.
+    All this also where survivors stay alive, and see the odd rank leave before its process has ended."""
+    _, clean = trained(house, f"clean-{kind}", rank=-1, hosts=1, ranks_per_host=4)
+    told, disturbed = trained(house, f"flipped-{kind}", rank=3, kind=kind)
     (incident,) = told.account.incidents
     assert incident.cause.token is Token.REPLICAS_DISAGREE
     assert (incident.hosts, incident.ranks) == (("h2",), (3,))

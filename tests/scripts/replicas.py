@@ -2,9 +2,10 @@
 
     replicas.py KIND STEPS RANK STEP SAVED MARKER
 
-KIND is `plain` (each rank holds all of it) or `sharded`. After STEP one bit of a weight of RANK flips, if MARKER does
-not exist yet. What is published by then is the state after SAVED, exactly: that step does not end before all that was
-to be copied and stored until then is, and the bit waits for the name of the checkpoint.
+KIND is `plain` (each rank holds all of it), `stays` (the same under `tm.run`) or `sharded`. After STEP one bit of a
+weight of RANK flips, if MARKER does not exist yet. What is published by then is the state after SAVED, exactly: that
+step does not end before all that was to be copied and stored until then is, and the bit waits for the name of the
+checkpoint.
 """
 
 import os
@@ -51,31 +52,37 @@ def await_published(step: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    torch.manual_seed(1)
+    if kind == "stays":
+        tm.run(lambda session, _: train(session))
     with tm.session() as session:
-        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
-        if kind == "sharded":
-            fully_shard(model, mesh=init_device_mesh("cpu", (session.world,)))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        session.restore(model=model, optimizer=optimizer, global_batch=session.world)
-        for step in session.steps(total=total):
-            if step == saved:
-                rest(session)
-            inputs = torch.sin(torch.arange(64.0) * (step + session.rank)).view(1, 64)
-            loss = (model(inputs) - 1).square().mean()
-            loss.backward()
-            if kind == "plain":
-                for parameter in model.parameters():
-                    dist.all_reduce(parameter.grad)
-            optimizer.step()
-            optimizer.zero_grad()
-            loss = loss.detach().clone()
-            dist.all_reduce(loss)
-            if session.rank == victim and step == flip_after and not marker.exists():
-                await_published(saved)
-                marker.touch()
-                flip(model)
-            session.report(step, loss=loss.item(), samples=session.samples + session.world)
+        train(session)
+
+
+def train(session: Session) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    if kind == "sharded":
+        fully_shard(model, mesh=init_device_mesh("cpu", (session.world,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    session.restore(model=model, optimizer=optimizer, global_batch=session.world)
+    for step in session.steps(total=total):
+        if step == saved:
+            rest(session)
+        inputs = torch.sin(torch.arange(64.0) * (step + session.rank)).view(1, 64)
+        loss = (model(inputs) - 1).square().mean()
+        loss.backward()
+        if kind != "sharded":
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss = loss.detach().clone()
+        dist.all_reduce(loss)
+        if session.rank == victim and step == flip_after and not marker.exists():
+            await_published(saved)
+            marker.touch()
+            flip(model)
+        session.report(step, loss=loss.item(), samples=session.samples + session.world)
 
 
 main()

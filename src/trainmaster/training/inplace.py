@@ -98,10 +98,17 @@ def _enter(
         with open_session(*options, stays=keeper is not None) as session:
             if keeper is not None:
                 keeper.formed(session)
-            train(session, prepared)
+            try:
+                train(session, prepared)
+            except Exception as error:
+                if keeper is not None:
+                    keeper.fail(error)
+                raise
         told = control.Adrift(epoch=epoch, yielded=True)
     except Exception as error:
         cause = told_by(error)
+        if keeper is not None:
+            keeper.fail(error)
         if keeper is None or cause is None:
             raise
         print(f"trainmaster: left epoch {epoch}: {cause.exception}: {cause.message}", file=sys.stderr, flush=True)
@@ -144,15 +151,19 @@ def told_by(error: BaseException) -> Failure | None:
     each: BaseException | None = error
     while each is not None:
         if ECHO.search(f"{type(each).__name__} {each}"):
-            frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(each.__traceback__)]
-            return Failure(
-                at=_now(),
-                exception=type(each).__name__,
-                message=failure.first_line(str(each)),
-                location=failure.location(frames),
-            )
+            return _failure(each)
         each = each.__cause__ or each.__context__
     return None
+
+
+def _failure(error: BaseException) -> Failure:
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    return Failure(
+        at=_now(),
+        exception=type(error).__name__,
+        message=failure.first_line(str(error)),
+        location=failure.location(frames),
+    )
 
 
 class Keeper:
@@ -196,9 +207,20 @@ class Keeper:
         with self._lock:
             self._links.hold()
             self._session = session
+            session.speaks_by(self.fail)
             if self._abandoned >= self._epoch:
                 self._links.cut()
         self._look_again()
+
+    def fail(self, error: BaseException) -> None:
+        """The script fails by an error of its own. It is told at once: the process may take long to end, and what is
+        told when its peers are seen to leave would be an echo of it. Nothing, if the error speaks of lost peers."""
+        if told_by(error) is not None:
+            return
+        with self._lock:
+            silent, self._abandoned = self._abandoned >= self._epoch, max(self._abandoned, self._epoch)
+        if not silent:
+            self._say(control.Lost(epoch=self._epoch, failure=_failure(error)))
 
     def leave(self) -> None:
         """The rank is out of the epoch, whatever its group still does."""

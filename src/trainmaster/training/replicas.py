@@ -19,6 +19,7 @@ not used any more (`distrust.py`); saves are made right after a check, so of tho
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -78,6 +79,8 @@ class Replicas:
         self.agreed_step = -1
         """Newest step after which all agreed; before the first look that which was restored."""
         self.spent_s = 0.0
+        self.speak: Callable[[BaseException], None] = lambda _: None
+        """Told of the error of an odd rank before its peers leave: what it says of their leave would be heard first."""
 
     def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
         """From now on these are compared. `step` is where they begin."""
@@ -165,7 +168,12 @@ class Replicas:
             rows = {rank: row[number] for rank, row in enumerate(told) if number in row}
             found = judge(next(iter(rows.values()))[0], {rank: values for rank, (_, values) in rows.items()})
             if found is not None:
-                raise self._error(found, step)
+                error = self._error(found, step)
+                if isinstance(error, ReplicaDisagreement):
+                    self.speak(error)
+                with suppress(RuntimeError):  # of a group that is cut because somebody has spoken
+                    gather(None)
+                raise error
         raise TrainingError(f"the sums of step {step} differed once, and not at a second look: memory can't be trusted")
 
     def _error(self, found: Disagreement, step: int) -> TrainingError:

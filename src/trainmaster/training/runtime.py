@@ -412,6 +412,10 @@ class Session:
         self._board.put("failed_saves", self._board.integer("failed_saves") + more)
         self._board.publish()
 
+    def speaks_by(self, speak: Callable[[BaseException], None]) -> None:
+        """How an error of this rank is told before it is raised."""
+        self._replicas.speak = speak
+
     def _tell(self, sentence: str) -> None:
         """A note on the board, and a line on rank 0's standard error; nothing for an empty sentence."""
         if not sentence:
