@@ -184,7 +184,7 @@ def test_an_address_of_an_earlier_attempt() -> None:
             (),
             (0, 1),
         ),
-        ("[rank2]: RuntimeError: [enforce fail at pair.cc:446] op.preamble.length <= op.nbytes. 16 vs 4\n", (), (2,)),
+        ("[rank2]: RuntimeError: [enforce fail at pair.cc:446] op.preamble.length <= op.nbytes. 16 vs 4\n", (), ()),
     ],
 )
 def test_checks_of_the_collectives(line: str, missing: tuple[int, ...], differing: tuple[int, ...]) -> None:

@@ -25,9 +25,18 @@ def expected(fleet: House) -> dict[int, str]:
     return fleet.hexes(name)
 
 
-def start(house: House, name: str, **more: object) -> str:
+@pytest.fixture(scope="module")
+def quiet_sums(fleet: House) -> dict[int, str]:
+    """Likewise, where ranks also meet in a small sum."""
+    name = start(fleet, "quiet-sums", "small")
+    assert fleet.finish(name).job.restarts == 0
+    return fleet.hexes(name)
+
+
+def start(house: House, name: str, collective: str = "barrier", **more: object) -> str:
     directory = house.state / name
     directory.mkdir()
+    (directory / collective).touch()
     command = ("python", str(SCRIPTS / "hanging.py"), str(directory), *training(STEPS)[3:])
     return house.submit(job(name, command, ranks_per_host=2, **more))
 
@@ -67,6 +76,24 @@ def test_a_rank_that_hangs(house: House, expected: dict[int, str], kind: str, ra
     assert "rank-hung" in str(shown)
     assert f"rank {rank} on" in house.cli("job", "show", name).stdout
     assert house.hexes(name) == expected
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_a_rank_that_leaves_out_what_cannot_be_mixed_up(house: House, quiet_sums: dict[int, str], rank: int) -> None:
+    """1. A rank leaves out a small sum, and enters a larger one; gloo ends a rank that gets more bytes than it expects,
+    which did as it should. 2. The incident names the rank that left it out, as the recorders tell; it is replaced.
+    3. The losses are equal to those of a quiet run, bit for bit."""
+    name = start(house, f"astray-{rank}", "small")
+    house.until(name, "a dozen steps", lambda told: told.job.step >= 12, LONG_S)
+    before, hosts = workers(house, name), house.detail(name).job.hosts
+    (house.state / f"astray-{rank}" / str(rank)).write_text("skip")
+    told = house.finish(name, LONG_S)
+    assert not is_alive(before[rank])
+    (incident,) = told.account.incidents
+    assert (incident.cause.token.value, incident.cause.numbers["kind"]) == ("rank-hung", "desync"), incident
+    assert (incident.ranks, incident.hosts) == ((rank,), (hosts[rank // 2],))
+    assert incident.cause.sentence.startswith(f"rank {rank} on {hosts[rank // 2]} went astray (desync) after step ")
+    assert house.hexes(name) == quiet_sums
 
 
 def test_hangs_that_are_only_named(house: House) -> None:

@@ -97,6 +97,15 @@ def test_records_of_both_kinds() -> None:
             "SIGABRT",
             "terminate called without an active exception",
         ),
+        (
+            TRACEBACK + "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+            "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4.\n[W1] another thread\n",
+            None,
+            6,
+            "SIGABRT",
+            "what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4.",
+        ),
+        (TRACEBACK + "step 7\n", None, 6, "RuntimeError", "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"),
         ("bash: foo: command not found\n", 127, None, "", "bash: foo: command not found"),
         ("", 3, None, "", "exit code 3 without a word"),
         ("", None, 35, "SIG35", "killed by SIG35"),

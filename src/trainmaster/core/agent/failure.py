@@ -95,6 +95,7 @@ def _from_torch(message: Any, at: Instant) -> Failure | None:
 
 
 _ABORT: Final = 6
+_THROWN: Final = "what():"
 _SIGNALS: Final = {
     1: "SIGHUP",
     2: "SIGINT",
@@ -144,14 +145,16 @@ def of_exit(record: bytes | None, output: str, exit_code: int | None, signal: in
     if signal is not None and signal != _ABORT:
         return Failure(at=at, exception=signal_name(signal), message=f"killed by {signal_name(signal)}")
     told = from_output(output, at)
-    if told is not None:
-        return told
     words = _last_words(output)
+    if told is not None and not (signal is not None and words.startswith(_THROWN)):
+        return told
     if signal is not None:  # an abort says why in its last line ("terminate called ...", a failed assertion)
         return Failure(at=at, exception=signal_name(signal), message=words or "aborted")
     return Failure(at=at, message=words or f"exit code {exit_code} without a word")
 
 
 def _last_words(output: str) -> str:
+    """The last line; of a C++ exception that ended the process what it says, whatever other threads print after it."""
     spoken = [line.strip() for line in output.splitlines() if line.strip()]
-    return spoken[-1][:MESSAGE_LIMIT] if spoken else ""
+    thrown = [line for line in spoken if line.startswith(_THROWN)]
+    return (thrown or spoken)[-1][:MESSAGE_LIMIT] if spoken else ""

@@ -76,6 +76,14 @@ def diagnose(
     return late or _moving(evidence, stop, silent, waited_s, data.late_store(rings, step_ms)), waited_s, pace
 
 
+def astray(rings: Sequence[Rings], ranks: int) -> Diagnosis | None:
+    """Who went another way than the others, of ranks that have failed by that; None: the recorders do not tell. What
+    became of the processes says nothing about it."""
+    found = judge(joined(of_rings(each) for each in rings).but(world=ranks, workers=()))
+    named = {*found.missing_ranks, *found.differing_ranks}
+    return found if found.kind is Kind.DESYNC and named and 2 * len(named) <= ranks else None
+
+
 def _steps(rings: Sequence[Rings]) -> list[float]:
     """Durations of steps that were all training, as the rank saw them that has most of them."""
     found: list[list[float]] = [[]]

@@ -15,6 +15,7 @@ from trainmaster.core.diagnosis.remarks import is_slow_phase, phase_of
 from trainmaster.core.diagnosis.stuck import STACK
 from trainmaster.core.diagnosis.tables import median
 
+RECORDERS: Final = "the recorders of all ranks: {who} noticed, and that is no proof against it"
 _FOLLOWS: Final = (What.TEARDOWN, What.ECHO, What.KILLED, What.STORE_LOST, What.WATCHDOG_STUCK)
 
 
@@ -269,11 +270,13 @@ def named_by_checks(evidence: Evidence, stop: Stop | None) -> Diagnosis | None:
     absent = first.in_order(each for each in evidence.remarks if each.what is What.NOT_JOINED)
     if mismatch:
         named = {rank for each in mismatch for rank in each.ranks}
-        ranks = tuple(sorted(named or {each.rank for each in mismatch if each.rank is not None}))
+        ranks = tuple(sorted(named))
+        seen = tuple(sorted({each.rank for each in mismatch if each.rank is not None}))
+        more = STACK.format(who=ranks_text(ranks)) if ranks else RECORDERS.format(who=ranks_text(seen))
         return Diagnosis(
             kind=Kind.DESYNC, summary=f"ranks run different collectives: {mismatch[0].text}",
-            differing_ranks=ranks, first_cause=first.told(mismatch[0], evidence), confidence="high",
-            next_evidence=(STACK.format(who=ranks_text(ranks)),),
+            differing_ranks=ranks, first_cause=first.told(mismatch[0], evidence),
+            confidence="high" if ranks else "medium", next_evidence=(more,),
             advice=("correct the program: all ranks must issue the same collectives", "drain no host for it"),
         )  # fmt: skip
     if not absent:

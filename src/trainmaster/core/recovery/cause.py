@@ -35,6 +35,13 @@ ECHO: Final = re.compile(
     re.IGNORECASE,
 )
 """What gloo, NCCL, the stores and the rendezvous print when the other side is gone."""
+APART: Final = re.compile(
+    r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected size|"
+    r"Detected mismatch between collectives",
+    re.IGNORECASE,
+)
+"""What gloo and PyTorch print where ranks met in different collectives. Who prints it is mostly one that did as it
+should (gloo even ends its process), so this accuses nobody: the recorders tell who left the way."""
 _CHANGING: Final = re.compile(r"/tmp/[^\s'\"]+|0x[0-9a-f]+|\b\d+(\.\d+)*\b|\[[^\]]*\]:?\d*", re.IGNORECASE)
 
 
@@ -55,9 +62,14 @@ class FirstCause(Value):
 
 
 def is_echo(exit: WorkerExited) -> bool:
-    """The failure only says that a peer went away."""
+    """The failure only says that a peer went away, or another way."""
     text = _text(exit)
-    return bool(ECHO.search(text)) and port_conflict(text) is None
+    return is_apart(exit) or (bool(ECHO.search(text)) and port_conflict(text) is None)
+
+
+def is_apart(exit: WorkerExited) -> bool:
+    """The failure says that ranks met in different collectives, and not which of them should not have."""
+    return bool(APART.search(_text(exit)))
 
 
 def _text(exit: WorkerExited) -> str:
@@ -111,7 +123,13 @@ def undetermined(exits: Iterable[Exit], now: Instant) -> FirstCause:
     """What is said when nothing but echoes came within the settling time."""
     failed, ranks = _failed(exits)
     first = failed[0] if failed else None
+    apart = next((exit for exit in failed if is_apart(exit)), None)
+    first = apart or first
     sentence = "ranks lost their peers, and no rank or host says why; the first to notice was "
+    if apart is not None:
+        sentence = (
+            "ranks met in different collectives, and no recorder says which went astray; the first to notice was "
+        )
     sentence += f"rank {first.rank} on {first.host}: {describe(first)}" if first else "nobody"
     return FirstCause(
         reason=Reason(token=Token.PEER_LOST, sentence=sentence, numbers={"ranks": ranks}),

@@ -104,7 +104,7 @@ class HangFound(Event):
     still_s: float
     """Since then."""
     bound_s: float
-    """What a step may take."""
+    """What a step may take. 0: ranks have failed already, and this says why."""
     summary: str
 
 

@@ -86,7 +86,11 @@ def hung(event: HangFound, members: Sequence[HostId], ranks_per_host: int) -> Fi
     if rank is not None:
         numbers["rank"] = rank
     stood = f"no step for {event.still_s:.1f} s after step {event.step}, and a step may take {event.bound_s:.1f} s"
-    if event.ranks:
+    if not event.bound_s:
+        head = (
+            f"{ranks_text(event.ranks)} on {', '.join(hosts)} went astray ({event.kind.value}) after step {event.step}"
+        )
+    elif event.ranks:
         head = f"{ranks_text(event.ranks)} on {', '.join(hosts)} hung ({event.kind.value}): {stood}"
     else:
         head = f"all ranks hung ({event.kind.value}), and nobody is named: {stood}"

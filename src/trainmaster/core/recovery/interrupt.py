@@ -19,8 +19,8 @@ from trainmaster.core.fleet.lifecycle import Host, HostState
 from trainmaster.core.health import corruption, hangs
 from trainmaster.core.health.offender import acts as offenders
 from trainmaster.core.recovery import budget, pacing
-from trainmaster.core.recovery.attempt import SETTLE, Attempt, AttemptState, Refusal, is_alike
-from trainmaster.core.recovery.cause import FirstCause, first_cause, is_echo, undetermined
+from trainmaster.core.recovery.attempt import APART_SETTLE, SETTLE, Attempt, AttemptState, Refusal, is_alike
+from trainmaster.core.recovery.cause import FirstCause, first_cause, is_apart, is_echo, undetermined
 from trainmaster.core.recovery.ending import end, stop_workers
 from trainmaster.core.recovery.events import EffectEnded, EffectsEnded, HangFound
 from trainmaster.core.recovery.exits import Exit
@@ -41,6 +41,8 @@ def workers_failed(step: Step, attempt: Attempt, exit: Exit) -> None:
     if attempt.epoch.ended_by and not attempt.undecided:
         return
     _interrupted(step, attempt)
+    if is_apart(exit.first):
+        step.wake(f"settle/{attempt.id}", after(step.now, APART_SETTLE))
     # Echoes come by the thousand; another one says nothing that the first did not.
     if exit.ranks == attempt.exits.failed or not is_echo(exit.first):
         _judge(step, attempt)
@@ -50,6 +52,13 @@ def hung(step: Step, attempt: Attempt, event: HangFound) -> None:
     """The epoch does not go on by itself: there is no sign of trouble but this."""
     ranks_per_host = step.state.jobs[attempt.job].spec.ranks_per_host
     _interrupted(step, attempt)
+    _decide(step, attempt, hang_cause(event, attempt.members, ranks_per_host))
+
+
+def explained(step: Step, attempt: Attempt, event: HangFound) -> None:
+    """The recorders say which ranks went astray, while nothing but echoes is known of an interruption."""
+    assert attempt.undecided, attempt.id
+    ranks_per_host = step.state.jobs[attempt.job].spec.ranks_per_host
     _decide(step, attempt, hang_cause(event, attempt.members, ranks_per_host))
 
 

@@ -3,6 +3,7 @@
 from trainmaster.core.agent.board import Phase
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.base.reasons import Reason, Token
+from trainmaster.core.diagnosis.answer import Kind
 from trainmaster.core.effects import (
     AnyEffect,
     AskWorkers,
@@ -90,9 +91,12 @@ def workers_exited(step: Step, event: WorkerExited | WorkersExited) -> None:
 
 
 def hang_found(step: Step, event: HangFound) -> None:
-    """An epoch stands still for good. One that has ended meanwhile, or still forms, has nothing to hang."""
+    """An epoch stands still for good, or ended because ranks went apart, and nobody knew which. One that has ended
+    otherwise meanwhile, or still forms, has nothing to hang."""
     attempt = _current(step, event)
-    if attempt is not None and attempt.state is AttemptState.RUNNING and not attempt.epoch.ended_by:
+    if attempt is not None and attempt.undecided and event.kind is Kind.DESYNC:
+        interrupt.explained(step, attempt, event)
+    elif attempt is not None and attempt.state is AttemptState.RUNNING and not attempt.epoch.ended_by:
         interrupt.hung(step, attempt, event)
 
 

@@ -28,11 +28,12 @@ from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import Instant, in_seconds
 from trainmaster.core.base.value import Value
 from trainmaster.core.diagnosis.answer import Diagnosis, Kind
-from trainmaster.core.diagnosis.live import LiveDiagnosis, diagnose
+from trainmaster.core.diagnosis.live import LiveDiagnosis, astray, diagnose
 from trainmaster.core.diagnosis.pace import PHASE_S, STEPS_LEAST, Bound, Pace, bound, slowed
 from trainmaster.core.diagnosis.stacks import HostStacks, JobStacks, Stack, grouped
 from trainmaster.core.recovery import hang
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
+from trainmaster.core.recovery.cause import is_apart
 from trainmaster.core.recovery.events import HangFound
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.live.server import views
@@ -163,12 +164,13 @@ class Watch:
         """Looks at every running job; asks the agents of those that stand or became slow."""
         async with self._service.settled() as runtime:
             state = runtime.engine.state
-            running = [
+            newest = [(job, views.newest_attempt(state, job)) for job in state.jobs.values()]
+            formed = [(job, attempt) for job, attempt in newest if attempt is not None and attempt.epochs]
+            running = [(job, attempt) for job, attempt in formed if attempt.state is AttemptState.RUNNING]
+            apart = [
                 (job, attempt)
-                for job in state.jobs.values()
-                if (attempt := views.newest_attempt(state, job)) is not None
-                and attempt.state is AttemptState.RUNNING
-                and attempt.epochs
+                for job, attempt in formed
+                if attempt.undecided and any(is_apart(exit.first) for exit in attempt.exits.told)
             ]
         live = {(attempt.id, attempt.epoch.number) for _, attempt in running}
         self._paces = {key: pace for key, pace in self._paces.items() if key in live}
@@ -176,7 +178,10 @@ class Watch:
         self._stopped = {key: step for key, step in self._stopped.items() if key in live}
         self._service.live.keep_diagnoses({attempt.id for _, attempt in running})
         wanted = [(job, attempt) for job, attempt in running if self._wants(job, attempt)]
-        await asyncio.gather(*(self._diagnose(job, attempt) for job, attempt in wanted))
+        await asyncio.gather(
+            *(self._diagnose(job, attempt) for job, attempt in wanted),
+            *(self._explain(job, attempt) for job, attempt in apart),
+        )
 
     def _wants(self, job: Job, attempt: Attempt) -> bool:
         """Whether the agents should be asked; also learns from the newest heartbeats."""
@@ -232,6 +237,28 @@ class Watch:
         if job.spec.hangs.recover and before is not None and _claim(before.diagnosis) == _claim(found.diagnosis):
             await self._end_hang(job, attempt, found)
 
+    async def _explain(self, job: Job, attempt: Attempt) -> None:
+        """Ranks met in different collectives and failed. What their recorders hold outlives them."""
+        service, epoch = self._service, attempt.epoch
+        query = Query(id="", kind="rings", attempt=attempt.id, rank=0, epoch=epoch.number, lines=CALLS)
+        hosts, ranks = attempt.hosts_of(epoch.number), job.spec.hosts * job.spec.ranks_per_host
+        rings, _ = await _asked(service.links, hosts, query, Rings, service.settings.query_timeout_s)
+        found = await asyncio.to_thread(astray, rings, ranks)
+        if found is None:
+            return
+        event = HangFound(
+            at=service.now(),
+            attempt=attempt.id,
+            epoch=epoch.number,
+            kind=found.kind,
+            ranks=tuple(sorted({*found.missing_ranks, *found.differing_ranks})),
+            step=epoch.last_step,
+            still_s=0.0,
+            bound_s=0.0,
+            summary=found.summary,
+        )
+        await self._tell(event)
+
     async def _end_hang(self, job: Job, attempt: Attempt, found: LiveDiagnosis) -> None:
         """Tells the engine of a stop that will not end by itself. What the newest heartbeats say of steps counts: a job
         that went on meanwhile is left alone."""
@@ -256,10 +283,13 @@ class Watch:
             bound_s=found.bound_s,
             summary=found.diagnosis.summary,
         )
+        await self._tell(event)
+
+    async def _tell(self, event: HangFound) -> None:
         try:
-            await service.command(lambda runtime: runtime.stage(event))
+            await self._service.command(lambda runtime: runtime.stage(event))
         except (ServiceStopped, LogFull) as error:
-            logger.error("%s: a hang could not be ended: %s", attempt.id, error)
+            logger.error("%s: a hang could not be ended: %s", event.attempt, error)
 
 
 async def diagnosis(call: Call) -> LiveDiagnosis:

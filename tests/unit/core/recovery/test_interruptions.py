@@ -1,11 +1,13 @@
 """Unplanned ends, told through the engine."""
 
 import pytest
-from tests.unit.fixtures import ECHO, failure, job_spec, of_kind, stage
+from tests.unit.fixtures import ECHO, Stage, failure, job_spec, of_kind, stage
 
 from trainmaster.core.base.reasons import Token
+from trainmaster.core.diagnosis.answer import Kind
 from trainmaster.core.effects import LaunchWorkers, PrepareAttempt, ReleaseAttempt, ReserveStore, StopWorkers
-from trainmaster.core.recovery.attempt import FORM_DEADLINE, SETTLE, STOP_GRACE, AttemptState
+from trainmaster.core.recovery.attempt import APART_SETTLE, FORM_DEADLINE, SETTLE, STOP_GRACE, Attempt, AttemptState
+from trainmaster.core.recovery.events import HangFound
 from trainmaster.core.scheduling.job import JobState
 from trainmaster.core.scheduling.request import RestartBudget
 
@@ -91,6 +93,52 @@ def test_echoes_alone_are_decided_after_the_settling_time() -> None:
     assert not attempt.undecided
     assert attempt.epochs[0].cause is not None
     assert attempt.epochs[0].cause.token is Token.PEER_LOST
+
+
+def apart(play: Stage, attempt: Attempt) -> None:
+    """Gloo ends rank 0, which got more bytes than it expected; another one loses it."""
+    said = "what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 8 vs 4."
+    play.exit(attempt, 0, "failed", failure("SIGABRT", said), signal=6)
+    play.exit(attempt, 1, "failed", failure("RuntimeError", ECHO))
+
+
+def test_who_met_another_collective_is_not_to_blame_for_it() -> None:
+    """1. Ranks met in different collectives, and one is ended by that: nothing is decided for longer than an echo
+    waits. 2. The recorders say which rank went astray: that is the cause, its process goes, the others live."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=2, ranks_per_host=2))
+    apart(play, attempt)
+    play.wait(2 * SETTLE / 1e6)
+    assert attempt.undecided
+    told = HangFound(
+        at=play.now, attempt=attempt.id, epoch=1, kind=Kind.DESYNC, ranks=(3,), step=5, still_s=0.0, bound_s=0.0,
+        summary="rank 3 skipped one",
+    )  # fmt: skip
+    play.tell(told.but(kind=Kind.USER_CODE_STALL))
+    assert attempt.undecided  # a stall explains no failure
+    play.tell(told)
+    cause = attempt.epochs[0].cause
+    assert cause is not None
+    assert cause.sentence == "rank 3 on h2 went astray (desync) after step 5; rank 3 skipped one"
+    assert (cause.token, cause.numbers["rank"], cause.numbers["host"]) == (Token.RANK_HUNG, 3, "h2")
+    assert [(stop.keep, stop.kill) for stop in play.pending(StopWorkers)] == [(True, (3,)), (True, (3,))]
+    play.tell(told.but(ranks=(2,)))  # a second look changes nothing
+    assert attempt.epochs[0].cause == cause
+    play.train(attempt)
+    assert attempt.state is AttemptState.RUNNING
+
+
+def test_where_no_recorder_tells_who_went_astray_nobody_is_blamed() -> None:
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=2))
+    apart(play, attempt)
+    play.wait(APART_SETTLE / 1e6)
+    assert not attempt.undecided
+    cause = attempt.epochs[0].cause
+    assert cause is not None
+    assert cause.token is Token.PEER_LOST
+    assert cause.sentence.startswith("ranks met in different collectives, and no recorder says which went astray")
+    assert "host" not in cause.numbers
 
 
 def test_a_closed_connection_and_an_echo_name_the_host_at_once() -> None:
