@@ -41,7 +41,7 @@ from trainmaster.live.server.resources import (
     JobTimeline,
     SubmitReport,
 )
-from trainmaster.training import PRELOAD, losses
+from trainmaster.training import losses
 from trainmaster.training.metrics import Line
 
 T = TypeVar("T")
@@ -94,7 +94,8 @@ def training(steps: int, pace_s: float = PACE_S) -> tuple[str, ...]:
 
 def job(name: str, command: tuple[str, ...], spares: int = 0, every: int = 10, **fields: object) -> JobSpec:
     """A job of two hosts with a warm keeper and a checkpoint each `every` steps."""
-    fields = {"hosts": 2, "preload": PRELOAD, "checkpoint": CheckpointPolicy(every_steps=every), **fields}
+    known = {"hosts": 2, "preload": ("trainmaster.training",), "checkpoint": CheckpointPolicy(every_steps=every)}
+    fields = {**known, **fields}
     return JobSpec(name=name, command=command, spares=spares, **fields)  # type: ignore[arg-type]
 
 

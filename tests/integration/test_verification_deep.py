@@ -5,6 +5,7 @@ that; the operations, comparisons and threads are the real ones.
 """
 
 import os
+import threading
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from trainmaster.core.health.verification.outcome import Outcome, TaskReport  # noqa: E402
 from trainmaster.live.verification import deep, exact, memory  # noqa: E402
-from trainmaster.live.verification.burn import LEAST_ROUNDS, burn  # noqa: E402
+from trainmaster.live.verification.burn import LEAST_ROUNDS, burn, really  # noqa: E402
 from trainmaster.live.verification.devices import Device, devices  # noqa: E402
 from trainmaster.live.verification.exact import OPERATIONS, Operation, words  # noqa: E402
 
@@ -127,6 +128,27 @@ def test_what_pytorch_raises_is_sorted(words_: str, outcome: Outcome) -> None:
 
     (found,) = burn(torch, devices(torch)[:1], 0.0, refuse)
     assert (found.outcome, found.sentence) == (outcome, words_)
+
+
+def test_libraries_are_set_up_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. Two devices. 2. Each does every operation once before its rounds begin, and waits in it for the other one to
+    do the same at that time, in vain. 3. Only then the rounds begin."""
+    meet, told = threading.Barrier(2), []
+
+    def first(device: Device, operation: Operation, inputs: Any, repeat: int) -> Any:
+        try:
+            meet.wait(0.02)
+            told.append("together")
+        except threading.BrokenBarrierError:
+            meet.reset()
+        told.append((device.name, operation.name))
+        return really(device, operation, inputs, repeat)
+
+    monkeypatch.setattr("trainmaster.live.verification.burn.really", first)
+    two = [Plain(kind="unit", number=number, model="m") for number in range(2)]
+    results = burn(torch, two, 0.0, really)
+    assert {result.outcome for result in results} == {Outcome.PASS}
+    assert sorted(told) == sorted((device.name, operation.name) for device in two for operation in OPERATIONS)
 
 
 @pytest.mark.parametrize(("readings", "words_"), [({0}, "transient"), ({0, 1, 2}, "stuck"), ({0, 1}, "kept when")])

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from trainmaster.core.base.value import Value
-from trainmaster.training import PRELOAD
 
 HOSTS = 4
 SPARES = 1
@@ -43,7 +42,7 @@ name = "{name}"
 command = [{command}]
 hosts = {hosts}
 spares = {spares}
-preload = [{preload}]
+preload = ["trainmaster.training"]
 workdir = "."
 
 [checkpoint]
@@ -66,14 +65,7 @@ def write_job(folder: Path, name: str, settings: Settings, ends: Path | None = N
     command += ["--seed", str(settings.seed), *settings.trainer]
     path = folder / f"{name}.toml"
     path.write_text(
-        _JOB.format(
-            name=name,
-            command=_quoted(command),
-            hosts=HOSTS,
-            spares=SPARES,
-            preload=_quoted(PRELOAD),
-            every=settings.checkpoint_every,
-        )
+        _JOB.format(name=name, command=_quoted(command), hosts=HOSTS, spares=SPARES, every=settings.checkpoint_every)
     )
     return path
 

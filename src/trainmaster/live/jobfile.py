@@ -8,7 +8,7 @@
     spares = 1                               # default 0
     priority = 0                             # -1000 to 1000
     workdir = "."                            # default: the directory of this file
-    preload = ["torch"]                      # modules that a warm process imports ahead
+    preload = ["trainmaster.training"]       # imported ahead by a warm process; default: this, if the script uses it
     on_drain = "move"                        # or "finish"
     yield_deadline_s = 60
 
@@ -52,6 +52,7 @@ import re
 from pathlib import Path
 from typing import Final, get_args
 
+from trainmaster.core.agent.command import parse
 from trainmaster.core.base.ids import NAME_PATTERN, looks_like_job_id
 from trainmaster.core.base.time import in_seconds, seconds
 from trainmaster.core.scheduling.request import (
@@ -70,6 +71,10 @@ HOSTS_LIMIT: Final = 65_536
 RANKS_LIMIT: Final = 1024
 _DAY_S: Final = 86_400.0
 
+OURS: Final = "trainmaster.training"
+"""In `preload`: all that `trainmaster.training.PRELOAD` names."""
+_IMPORT: Final = re.compile(r"^\s*(?:import|from)\s+trainmaster\.training\b", re.MULTILINE)
+_HEAD_BYTES: Final = 1 << 20
 _OURS: Final = frozenset(
     {
         "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -94,7 +99,7 @@ def load(file: Path) -> JobSpec:
         priority=root.integer("priority", defaults.priority, -1000, 1000),
         environment=_environment(root),
         workdir=str(base / _path(root, "workdir", ".")),
-        preload=_preload(root),
+        preload=_preload(root, base),
         checkpoint=_checkpoint(root.table("checkpoint"), base),
         restart=_restart(root.table("restart")),
         checks=_checks(root.table("checks")),
@@ -127,8 +132,11 @@ def _command(root: Table) -> tuple[str, ...]:
     return command
 
 
-def _preload(root: Table) -> tuple[str, ...]:
-    """A warm process is a Python interpreter, so what is forked from it must be one too."""
+def _preload(root: Table, base: Path) -> tuple[str, ...]:
+    """A warm process is a Python interpreter, so what is forked from it must be one too. A job file that says nothing
+    gets what its script needs of us, if it uses us: imported in the middle of a recovery, PyTorch takes seconds."""
+    if not root.has("preload"):
+        return (OURS,) if _uses_us(root.texts("command", ()), base / root.text("workdir", ".")) else ()
     modules = root.texts("preload", ())
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
@@ -137,6 +145,30 @@ def _preload(root: Table) -> tuple[str, ...]:
     if modules and command and not re.fullmatch(r"python[0-9.]*", Path(command[0]).name):
         root.note("preload", f"preload needs a Python command, this is {command[0]!r}", "remove preload")
     return modules
+
+
+def _uses_us(command: tuple[str, ...], workdir: Path) -> bool:
+    """Whether the script of a Python command imports our library by itself, as far as can be seen from here: a file
+    that can't be read here says no."""
+    python = parse(command)
+    if python is None:
+        return False
+    if python.kind == "script":
+        files = [workdir / python.target]
+    else:
+        inner = workdir.joinpath(*python.target.split("."))
+        files = [inner.with_suffix(".py"), inner / "__main__.py"]
+    if f"{python.target}.".startswith(f"{OURS}."):
+        return True
+    return any(_IMPORT.search(_head(file)) for file in files if file.is_file())
+
+
+def _head(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_HEAD_BYTES).decode("utf-8", "replace")
+    except PermissionError:
+        return ""
 
 
 def _environment(root: Table) -> dict[str, str]:

@@ -41,7 +41,10 @@ KEYS: Final = (
     _key("priority", "0", "Higher goes first, -1000 to 1000."),
     _key("workdir", '"."', "Where the command starts; `~` is your home directory."),
     _key(
-        "preload", "[]", "Modules that a warm process imports ahead; a restart is then a fork. Needs a Python command."
+        "preload",
+        "[]",
+        "What a warm process imports ahead; a restart is then a fork. Default of a Python command that imports it: "
+        '`["trainmaster.training"]`, which stands for all that it needs.',
     ),
     _key(
         "on_drain",

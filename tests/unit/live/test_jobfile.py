@@ -128,6 +128,36 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "preload", "expected"),
+    [
+        ('["python", "ours.py", "--steps", "9"]', "", ("trainmaster.training",)),
+        ('["python", "-u", "sub/deep.py"]', "", ("trainmaster.training",)),
+        ('["python", "-m", "sub.deep"]', "", ("trainmaster.training",)),
+        ('["python", "-m", "sub"]', "", ("trainmaster.training",)),
+        ('["python", "-m", "trainmaster.training.reference"]', "", ("trainmaster.training",)),
+        ('["python", "theirs.py"]', "", ()),
+        ('["python", "-m", "nowhere"]', "", ()),
+        ('["python", "-c", "import trainmaster.training"]', "", ()),
+        ('["./ours.py"]', "", ()),
+        ('["python", "ours.py"]', "preload = []\n", ()),
+        ('["python", "ours.py"]', 'preload = ["torch"]\n', ("torch",)),
+    ],
+)
+def test_a_script_that_uses_us_is_preloaded(
+    tmp_path: Path, command: str, preload: str, expected: tuple[str, ...]
+) -> None:
+    """1. The job file says nothing of `preload`: a script that imports our library gets it. 2. What is said counts."""
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    (tmp_path / "work" / "ours.py").write_text("import torch\nimport trainmaster.training as tm\n")
+    (tmp_path / "work" / "theirs.py").write_text("import torch  # no import trainmaster.training here\n")
+    for name in ("deep.py", "__main__.py"):
+        (tmp_path / "work" / "sub" / name).write_text("if True:\n    from trainmaster.training import session\n")
+    file = tmp_path / "job.toml"
+    file.write_text(f'name = "x"\ncommand = {command}\nhosts = 1\nworkdir = "work"\n{preload}')
+    assert load(file).preload == expected
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ('schema = "trainmaster.job/v2"', "this is 'trainmaster.job/v2'; a job file has schema"),

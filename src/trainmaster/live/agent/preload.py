@@ -4,10 +4,22 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from trainmaster.core.agent import failure
 from trainmaster.core.agent.command import parse
 from trainmaster.live.agent import talk
+
+OURS: Final = "trainmaster.training"
+
+
+def _whole(names: Iterable[str]) -> Iterator[str]:
+    """The names, ours followed by all that it stands for."""
+    for name in names:
+        yield name
+        if name == OURS and name in sys.modules:
+            yield from sys.modules[name].PRELOAD
 
 
 def preload(spec: talk.KeeperSpec) -> str:
@@ -20,7 +32,7 @@ def preload(spec: talk.KeeperSpec) -> str:
         sys.path.insert(0, os.getcwd())
     trouble = ""
     gc.disable()  # what is imported stays: looking through all of it again and again takes an eighth of the time
-    for name in spec.preload:
+    for name in _whole(spec.preload):
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001  any error of a foreign module; it is reported
