@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.agent_server import FakeServer
 from tests.integration.agent_host import eventually, is_gone
 
+from trainmaster.cli.main import main
 from trainmaster.core.base.ids import EffectId, HostId, OperationId
 from trainmaster.core.base.time import seconds
 from trainmaster.core.base.value import decode, encode
@@ -90,10 +91,14 @@ def boot(state: Path) -> bytes | None:
     return read_or_none(local.memory_dir(plan, HOST) / "boot")
 
 
+def chaos(state: Path, *words: str) -> None:
+    assert main(["chaos", *words, "--state", str(state)]) == 0
+
+
 def test_killed_host_reboots_and_returns(state: Path) -> None:
     """1. A host loses its power. 2. After its reboot time it has another boot id and is verified and ready again."""
     first = host_view(state)
-    local.kill_host(state, HOST)
+    chaos(state, "host", HOST)
     eventually(lambda: boot(state) not in (None, first.boot.encode()))
     again = eventually(
         lambda: view if (view := host_view(state)).state == "ready" and view.boot != first.boot else None
@@ -105,7 +110,7 @@ def test_crashed_agent_returns_in_the_same_boot(state: Path) -> None:
     """1. The agent alone is killed. 2. The nanny starts it again and the host keeps its boot."""
     before = local.process_of(state, "agent-h1")
     first = host_view(state)
-    local.kill_agent(state, HOST)
+    chaos(state, "agent", HOST)
     eventually(lambda: local.process_of(state, "agent-h1") not in (None, before))
     eventually(lambda: host_view(state).connected)
     assert host_view(state).boot == first.boot
@@ -114,7 +119,7 @@ def test_crashed_agent_returns_in_the_same_boot(state: Path) -> None:
 def test_crashed_server_returns_with_its_fleet(state: Path) -> None:
     """1. The server is killed. 2. The nanny starts it again; the hosts come back by themselves."""
     before = local.process_of(state, "server")
-    local.kill_server(state)
+    chaos(state, "server")
     eventually(lambda: local.process_of(state, "server") not in (None, before))
     eventually(lambda: host_view(state).connected)
 
@@ -123,9 +128,9 @@ def test_paused_agent_is_noticed_and_comes_back(state: Path) -> None:
     """1. The agent is stopped in its tracks. 2. The host is seen as silent or gone. 3. It goes on, and the host is
     ready again in the same boot."""
     first = host_view(state)
-    local.pause_host(state, HOST)
+    chaos(state, "silence", HOST)
     eventually(lambda: (view := host_view(state)).state != "ready" or not view.connected)
-    local.resume_host(state, HOST)
+    chaos(state, "resume", HOST)
     eventually(lambda: (view := host_view(state)).state == "ready" and view.connected)
     assert host_view(state).boot == first.boot
 
@@ -149,7 +154,7 @@ def finished_jobs(state: Path) -> list[str]:
     return [job.state for job in jobs if job.state in ("finished", "failed", "cancelled")]
 
 
-def test_up_twice_and_chaos_without_a_fleet(state: Path, tmp_path: Path) -> None:
+def test_up_twice_and_chaos_without_a_fleet(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """1. A second `up` says that it is up. 2. A host that is not in the plan, and a directory without a fleet, are
     refused in words."""
     with pytest.raises(local.AlreadyUp):
@@ -158,6 +163,15 @@ def test_up_twice_and_chaos_without_a_fleet(state: Path, tmp_path: Path) -> None
         local.kill_host(state, HostId("h9"))
     with pytest.raises(UserError, match="no fleet runs"):
         local.kill_host(tmp_path, HOST)
+    for words, code, told in (
+        (["host", "h9"], 1, "h9 is no host of test"),
+        (["host"], 2, "chaos host needs a host"),
+        (["server", "h1"], 2, "the server is no host"),
+        (["meteor", "h1"], 2, "'meteor' is not one of"),
+        (["reboot", "h1", "--readonly"], 5, "this command changes things"),
+    ):
+        assert main(["chaos", *words, "--state", str(state)]) == code
+        assert told in capsys.readouterr().err
 
 
 def test_a_held_host_counts_as_up(state: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from trainmaster.cli.options import Noun, settings_flags, write_exit_codes
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("trainmaster.cli.agent:agent", "Run the agent of a host."),
+    "chaos": ("trainmaster.cli.chaos:chaos", "Break something of a local fleet, to see what follows."),
     "ckpt": ("trainmaster.cli.ckpt:ckpt", "See, verify, keep, clean and export checkpoints."),
     "completion": ("trainmaster.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("trainmaster.cli.config:config", "Show the settings and where they come from."),

@@ -14,16 +14,16 @@ from trainmaster.cli.options import Command, settings, settings_flags
 if TYPE_CHECKING:
     from trainmaster.live.adapters.local import LocalPlan
 
-_state = click.option(
+state_option = click.option(
     "--state", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the fleet; default: run_dir."
 )
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _chosen(state: Path | None) -> Path:
+def chosen(state: Path | None) -> Path:
     return (state if state is not None else Path(settings().run_dir)).absolute()
 
 
@@ -37,25 +37,25 @@ def _chosen(state: Path | None) -> Path:
     exit_codes=(0, 1, 2, 130),
 )
 @click.argument("fleet", type=click.Path(path_type=Path))
-@_state
+@state_option
 @click.option("--foreground", is_flag=True, help="Stay, and end the fleet on Ctrl-C.")
 @settings_flags()
 def up(fleet: Path, state: Path | None, foreground: bool) -> None:
     """Start a server and the hosts of a fleet file as processes of this machine."""
     from trainmaster.live.adapters import local
 
-    directory = _chosen(state)
+    directory = chosen(state)
     try:
-        _tell(directory, local.up(directory, fleet, _say))
+        _tell(directory, local.up(directory, fleet, say))
         if foreground:
             _wait_for_end()
-            local.down(directory, _say)
+            local.down(directory, say)
     except local.AlreadyUp:
-        _say(f"it is up already; state in {directory}")
+        say(f"it is up already; state in {directory}")
         print(local.server_url(directory) or "")
     except KeyboardInterrupt:
         if foreground:
-            local.down(directory, _say)
+            local.down(directory, say)
         raise
 
 
@@ -63,10 +63,10 @@ def _tell(directory: Path, plan: "LocalPlan") -> None:
     from trainmaster.core.words import count_text
     from trainmaster.live.adapters import local
 
-    _say(f"{plan.fleet} is up: {count_text(len(plan.hosts), 'host')} ready")
-    _say(f"  logs    {directory}/run/*.log, {directory}/hosts/HOST/logs")
-    _say(f"  tokens  {directory}/tokens")
-    _say(f"  end it  trainmaster down --state {directory}")
+    say(f"{plan.fleet} is up: {count_text(len(plan.hosts), 'host')} ready")
+    say(f"  logs    {directory}/run/*.log, {directory}/hosts/HOST/logs")
+    say(f"  tokens  {directory}/tokens")
+    say(f"  end it  trainmaster down --state {directory}")
     print(local.server_url(directory) or "")
 
 
@@ -87,11 +87,11 @@ def _wait_for_end() -> None:
     ],
     exit_codes=(0, 1, 2),
 )
-@_state
+@state_option
 @settings_flags()
 def down(state: Path | None) -> None:
     """End what `trainmaster up` started, workers included. Logs stay. Done again, it does nothing."""
     from trainmaster.live.adapters import local
 
-    directory = _chosen(state)
-    _say("down" if local.down(directory, _say) else f"nothing is up in {directory}{os.sep}")
+    directory = chosen(state)
+    say("down" if local.down(directory, say) else f"nothing is up in {directory}{os.sep}")
