@@ -198,6 +198,23 @@ def test_reserved_port_is_not_given_to_others_but_to_the_script(host: AgentHost)
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
+@pytest.mark.torch
+def test_what_the_script_needs_is_warm_at_its_first_line(host: AgentHost) -> None:
+    """1. A script of ours with a list of its own. 2. Its worker finds both imported."""
+    host.script(
+        "import sys\nprint(sorted({'json', 'trainmaster.training.inplace'} & set(sys.modules)), flush=True)\n"
+        "if False:\n    import trainmaster.training\n"
+    )
+    assert host.server.do(host.prepare(preload=("json",)).but(preload_needed=True), timeout_s=60).detail == ""
+    host.server.do(host.launch())
+    host.said("['json', 'trainmaster.training.inplace']")
+
+
+def test_without_preloading_a_worker_is_a_fresh_process(host: AgentHost) -> None:
+    host.run("import sys\nprint('torch' in sys.modules)\nif False:\n    import torch\n")
+    host.said("False")
+
+
 def test_preload_that_fails_is_told_and_workers_start(host: AgentHost) -> None:
     """1. A module to preload does not exist. 2. The attempt is prepared, the outcome names the module. 3. Workers
     start."""

@@ -24,12 +24,15 @@ class PrepareAttempt(GangEffect):
     environment: dict[str, str]
     workdir: str
     preload: tuple[str, ...]
+    """As the job names them."""
     checkpoint_directory: str
     checkpoint_every_steps: int
     checkpoint_keep: int
     max_restarts: int
     standby: int = 0
     """Workers to start ahead, which come as far as they can without a rank; 0: none."""
+    preload_needed: bool = False
+    """Import ahead also what the command is seen to need."""
     snapshot_every_steps: int = 0
     replicate_every_steps: int = 0
     room_wait_s: int = 0

@@ -42,7 +42,6 @@ name = "{name}"
 command = [{command}]
 hosts = {hosts}
 spares = {spares}
-preload = ["trainmaster.training"]
 workdir = "."
 
 [checkpoint]

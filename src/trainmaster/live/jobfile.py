@@ -8,7 +8,7 @@
     spares = 1                               # default 0
     priority = 0                             # -1000 to 1000
     workdir = "."                            # default: the directory of this file
-    preload = ["trainmaster.training"]       # imported ahead by a warm process; default: this, if the script uses it
+    preload = ["transformers"]               # imported ahead besides what the command needs; false: nothing is
     on_drain = "move"                        # or "finish"
     yield_deadline_s = 60
 
@@ -100,6 +100,7 @@ def load(file: Path) -> JobSpec:
         environment=_environment(root),
         workdir=str(base / _path(root, "workdir", ".")),
         preload=_preload(root, base),
+        preload_needed=not root.is_off("preload"),
         checkpoint=_checkpoint(root.table("checkpoint"), base),
         restart=_restart(root.table("restart")),
         checks=_checks(root.table("checks")),
@@ -133,8 +134,11 @@ def _command(root: Table) -> tuple[str, ...]:
 
 
 def _preload(root: Table, base: Path) -> tuple[str, ...]:
-    """A warm process is a Python interpreter, so what is forked from it must be one too. A job file that says nothing
-    gets what its script needs of us, if it uses us: imported in the middle of a recovery, PyTorch takes seconds."""
+    """A warm process is a Python interpreter, so what is forked from it must be one too. What the script needs is added
+    on the hosts (`live/agent/imports.py`); a job file that says nothing gets ours here already, if its script uses us,
+    because that holds for an interpreter of its own as well."""
+    if root.is_off("preload"):
+        return ()
     if not root.has("preload"):
         return (OURS,) if _uses_us(root.texts("command", ()), base / root.text("workdir", ".")) else ()
     modules = root.texts("preload", ())

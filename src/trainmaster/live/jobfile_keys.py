@@ -43,8 +43,8 @@ KEYS: Final = (
     _key(
         "preload",
         "[]",
-        "What a warm process imports ahead; a restart is then a fork. Default of a Python command that imports it: "
-        '`["trainmaster.training"]`, which stands for all that it needs.',
+        "Modules that a warm process imports ahead, besides what the script is seen to need of PyTorch and of ours; a "
+        "restart is then a fork. Needs a Python command. `false`: no warm process.",
     ),
     _key(
         "on_drain",

@@ -141,6 +141,11 @@ class Table:
             return default
         return value
 
+    def is_off(self, key: str) -> bool:
+        """Whether a key that has a value of another kind otherwise is `false`."""
+        self._known.add(key)
+        return self._content.get(key) is False
+
     def choice(self, key: str, default: str | None, allowed: Sequence[str]) -> str:
         value = self.text(key, default)
         if key in self._content and isinstance(self._content[key], str) and value not in allowed:

@@ -92,6 +92,18 @@ def test_defaults(tmp_path: Path) -> None:
     assert (spec.restart.window, spec.yield_deadline) == (HOUR, MINUTE)
 
 
+def test_preloading_adds_to_what_is_needed_or_is_off(tmp_path: Path) -> None:
+    """1. Names are added to what is needed. 2. `false` switches both off, also for what is no Python. 3. `true` says
+    nothing."""
+    (tmp_path / "job.toml").write_text(SMALL.replace('"true"', '"python"') + 'preload = ["json"]\n')
+    spec = load(tmp_path / "job.toml")
+    assert (spec.preload, spec.preload_needed) == (("json",), True)
+    (tmp_path / "job.toml").write_text(f"{SMALL}preload = false\n")
+    spec = load(tmp_path / "job.toml")
+    assert (spec.preload, spec.preload_needed) == ((), False)
+    assert "write a list of strings" in problems(tmp_path, f"{SMALL}preload = true\n")[0]
+
+
 def test_how_often_to_save_may_be_left_open(tmp_path: Path) -> None:
     """1. `every = "auto"`. 2. Both ways at once, and other words, are refused."""
     (tmp_path / "job.toml").write_text(f'{SMALL}[checkpoint]\nevery = "auto"\n')

@@ -79,6 +79,7 @@ def _prepare(step: Step, attempt: Attempt, names: tuple[HostId, ...]) -> None:
             environment=spec.environment,
             workdir=spec.workdir,
             preload=spec.preload,
+            preload_needed=spec.preload_needed,
             checkpoint_directory=spec.checkpoint.directory,
             checkpoint_every_steps=spec.checkpoint.every_steps,
             checkpoint_keep=spec.checkpoint.keep,

@@ -86,6 +86,8 @@ class JobSpec(Value):
     workdir: str = ""
     preload: tuple[str, ...] = ()
     """Modules that a warm process imports ahead; workers are then forked from it. Needs a Python command."""
+    preload_needed: bool = True
+    """It imports ahead also what the command is seen to need, of PyTorch and of our training library."""
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     restart: RestartBudget = RestartBudget()
     checks: ChecksPolicy = ChecksPolicy()

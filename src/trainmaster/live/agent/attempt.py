@@ -128,6 +128,7 @@ class HostAttempt:
                 domain="".join(self.prepared.domains),
                 address=self._address,
                 mark=secrets.token_hex(16),
+                preload_needed=self.prepared.preload_needed,
             )
             spec_path = self.paths.keeper_spec(self.id)
             write_whole(spec_path, encode(spec))

@@ -2,8 +2,8 @@
 
     python -m trainmaster.live.agent.keeper SPEC.json
 
-A keeper imports what the job asked to preload, once, and then forks each worker from that warm state: a restart pays
-for a fork (milliseconds) instead of for `import torch` (a second and more). It has one thread and no event loop of a
+A keeper imports what the job needs and names, once, and then forks each worker from that warm state: a restart pays for
+a fork (milliseconds) instead of for `import torch` (a second and more). It has one thread and no event loop of a
 library, since a fork copies only the calling thread and whatever locks the others held. It collects exits at once by
 pidfds, writes an exit record for each (in memory, so that a full disk loses none) and tells the agent if one is
 connected. An agent that crashed connects again and finds everything as it was. It tends the vault as well, which copies
@@ -43,7 +43,7 @@ from trainmaster.live.agent import child, talk
 from trainmaster.live.agent.child import ChildTask
 from trainmaster.live.agent.files import now, write_whole
 from trainmaster.live.agent.kin import Kin
-from trainmaster.live.agent.preload import preload
+from trainmaster.live.agent.preload import Warmth, preload
 from trainmaster.live.agent.processes import name_of
 from trainmaster.live.agent.sink import OutputSink
 from trainmaster.live.agent.vault.tending import VaultTending, begun
@@ -60,10 +60,10 @@ SEND_LIMIT: Final = 1 << 20
 
 class Keeper:
     def __init__(
-        self, spec: talk.KeeperSpec, listener: socket.socket, vault: VaultTending | None, preload_failure: str
+        self, spec: talk.KeeperSpec, listener: socket.socket, vault: VaultTending | None, warmth: Warmth
     ) -> None:
-        self.spec, self.listener, self.vault, self.preload_failure = spec, listener, vault, preload_failure
-        self.python = parse(spec.command) if spec.preload else None
+        self.spec, self.listener, self.vault, self.preload_failure = spec, listener, vault, warmth.trouble
+        self.python = parse(spec.command) if warmth.modules else None
         self.kin = Kin()
         self.workers: list[Worker] = []
         self.stores: dict[int, int] = {}
@@ -486,11 +486,11 @@ def main(path: str) -> int:
     listener.bind(spec.socket)
     listener.listen(8)
     vault = begun(Path(spec.memory), spec.host, spec.domain, spec.address, listener.close)
-    preload_failure = preload(spec)
+    warmth = preload(spec)
     gc.collect()
     gc.disable()
     gc.freeze()
-    task = Keeper(spec, listener, vault, preload_failure).run()
+    task = Keeper(spec, listener, vault, warmth).run()
     return child.run(task) if task is not None else 0
 
 

@@ -17,6 +17,7 @@ class KeeperSpec(Value):
     workdir: str
     command: tuple[str, ...]
     preload: tuple[str, ...]
+    """As the job names them."""
     memory: str
     """Directory of snapshots and of the vault (`core/agent/vault_talk.py`)."""
     host: str
@@ -26,6 +27,8 @@ class KeeperSpec(Value):
     """Of this host, for other hosts."""
     mark: str = ""
     """`TRAINMASTER_KEEPER` of all that comes of it."""
+    preload_needed: bool = False
+    """Import ahead also what the command is seen to need (`imports`)."""
 
 
 class WorkerPlan(Value):
