@@ -103,6 +103,27 @@ def test_steps_of_a_job_whose_hosts_all_died() -> None:
     assert result.seconds_by_phase["productive"] == pytest.approx(50.0)
 
 
+def test_steps_that_were_done_after_their_ranks_were_given_up() -> None:
+    """1. The agent of a job's only host is away, and the job goes on elsewhere from step 40. 2. The ranks that nobody
+    reached went on, and their end, told later, is after the first step of those that replaced them. 3. Time is of one
+    epoch or the other: to the decision the old one trained, from then on the incident lasts."""
+    play = stage(2)
+    attempt = play.running(job_spec(hosts=1))
+    play.at(60)
+    play.disconnect("h1", Reached(attempt=attempt.id, epoch=1, step=50, step_at=Instant(seconds(60))))
+    play.wait(5.0)
+    play.at(67)
+    play.train(attempt, restored=40)
+    play.at(80)
+    play.exit(attempt, 0, "failed", signal=9, step=70, epoch=1, at=79.0, step_at=79.0)
+    result = play.account("job-1", last_step=52)
+    (incident,) = result.incidents
+    assert (incident.decided_at, incident.last_step_at, incident.resumed_at) == (65_000_000, 65_000_000, 67_000_000)
+    assert incident.steps_lost == 30
+    assert incident.lost_s == pytest.approx(2.0 + incident.seconds_by_phase["replay"])
+    assert sum(result.seconds_by_phase.values()) == pytest.approx(80.0)
+
+
 def test_what_a_host_reached_in_an_attempt_that_is_unknown_or_newer() -> None:
     """1. A heartbeat told of an attempt that the engine never had, and of an epoch that it had not formed. 2. Neither
     is booked."""
