@@ -79,8 +79,8 @@ def timeline(
 
 def _epoch_marks(attempt: Attempt, epoch: Epoch, before: str, own: str) -> list[_Mark]:
     """(end of the span, its phase, ...): each mark closes the span that began at the mark before it. `before` is the
-    incident that led to this epoch, `own` that of its end. Ranks that nobody reaches go on after they were given up: what
-    they do then is nobody's training."""
+    incident that led to this epoch, `own` that of its end. Ranks that nobody reaches go on after they were given up:
+    what they do then is nobody's training."""
     grouped = epoch.grouped_at if epoch.grouped_at is not None else epoch.launched_at
     last = epoch.last_step_at if epoch.first_step_at is not None else None
     if last is not None and epoch.ended_by == "interrupted" and epoch.decided_at is not None:
