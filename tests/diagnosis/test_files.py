@@ -140,5 +140,5 @@ def test_the_page_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.startswith("kind:           desync\n")
     assert "missing_ranks:  rank 1\n" in out
-    assert "hosts:          none to blame\n" in out
+    assert "hosts:          no fault of a host is shown\n" in out
     assert "What to do\n" in out

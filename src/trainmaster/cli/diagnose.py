@@ -83,6 +83,12 @@ def show_stacks(found: JobStacks, output: Output) -> None:
         sys.stderr.write(f"no answer from {fold(found.silent_hosts)}\n")
 
 
+def _hosts(found: Diagnosis) -> str:
+    """The hosts blamed; of none it is said beside a rank or a cause that it is no host which is at fault."""
+    named = found.missing_ranks or found.ahead_ranks or found.differing_ranks or found.slow_ranks or found.first_cause
+    return ", ".join(found.hosts) or ("no fault of a host is shown" if named else "none to blame")
+
+
 def show(found: Diagnosis, output: Output) -> None:
     """Prints a diagnosis."""
 
@@ -99,7 +105,7 @@ def show(found: Diagnosis, output: Output) -> None:
         ranks("differing_ranks", lambda item: item.differing_ranks),
         ranks("slow_ranks", lambda item: item.slow_ranks),
         ranks("unseen_ranks", lambda item: item.unseen_ranks),
-        Column("hosts", lambda item: ", ".join(item.hosts) or "none to blame"),
+        Column("hosts", _hosts),
         Column("confidence", lambda item: item.confidence),
     ]
     shown = [field for field in fields if output.columns or field.text(field.value(found)) != "-"]

@@ -26,8 +26,9 @@ _MARK: Final = re.compile(r"^(?:NCCL version .*compiled|Communicators\.\.\.|Job 
 
 
 def is_report(text: str) -> bool:
-    return len(_MARK.findall(text[:20_000])) >= 2 or bool(
-        re.search(r"ranks? ha(?:ve|s) launched up to operation", text)
+    return len(_MARK.findall(text[:20_000])) >= 2 or (
+        "launched up to operation" in text
+        and re.search(r"ranks? ha(?:ve|s) launched up to operation", text) is not None
     )
 
 

@@ -15,6 +15,7 @@ from trainmaster.core.agent.failure import from_record
 from trainmaster.core.base.time import Instant
 from trainmaster.core.diagnosis import flight, log_events, ras, ring, tables
 from trainmaster.core.diagnosis.evidence import Evidence, Remark, Unusable, What
+from trainmaster.core.diagnosis.quiet import Shapes
 from trainmaster.core.diagnosis.remarks import Teller, lines_of
 from trainmaster.core.diagnosis.stamp import of_epoch
 from trainmaster.core.diagnosis.watchdog import Watchdogs
@@ -30,7 +31,9 @@ _FORMS: Final = "give dumps of the flight recorder, logs, output of ncclras, or 
 
 def read_text(file: str, text: str, snapshot: int = 0) -> Evidence:
     """The evidence in a file's text. `snapshot` numbers reports of one kind in the order given. Raises `Unusable`."""
-    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text.removeprefix("\ufeff"))
+    plain = text.removeprefix("\ufeff")
+    if "\x1b" in plain:
+        plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", plain)
     if not plain.strip():
         raise Unusable(file, "the file is empty, which tells nothing", _FORMS)
     start = plain.lstrip()[:1]
@@ -87,7 +90,7 @@ def _error_file(file: str, tree: object) -> Evidence | None:
     extra = tree["message"].get("extraInfo") if isinstance(tree.get("message"), dict) else None
     stamp = str(extra.get("timestamp", "")) if isinstance(extra, dict) else ""
     teller = Teller(file, rank_of(file), host_of(file))
-    teller.read(["Traceback (most recent call last):", f"{said}"])
+    teller.read(["Traceback (most recent call last):", f"{said}"], (0,))
     found = teller.found[:1] or [Remark(what=What.EXCEPTION, text=said, rank=rank_of(file), place=file)]
     at_us = of_epoch(int(stamp) * 1_000_000) if stamp.isdigit() and len(stamp) < 12 else None
     return Evidence(remarks=tuple(each.but(at_us=at_us, location=failure.location) for each in found))
@@ -110,8 +113,11 @@ def _log(file: str, text: str) -> Evidence:
     port = tables.read_port(file, text)
     rank, host = rank_of(file), host_of(file)
     watchdogs, teller = Watchdogs(file, rank), Teller(file, rank, host)
-    lines = list(lines_of(text))
-    teller.read(["" if watchdogs.line(number, line) else line for number, line in enumerate(lines, 1)])
+    lines = lines_of(text)
+    telling = Shapes().telling(lines)
+    for place in watchdogs.read(lines, telling):
+        lines[place] = ""
+    teller.read(lines, telling)
     found = Evidence(
         standings=tuple(watchdogs.standings()),
         remarks=(*watchdogs.remarks, *teller.found, *(port.remarks if port and not teller.found else ())),

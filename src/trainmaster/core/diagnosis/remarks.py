@@ -11,13 +11,13 @@ before it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.core.agent.failure import from_output, signal_name
 from trainmaster.core.base.time import Instant
 from trainmaster.core.diagnosis.evidence import Remark, What
-from trainmaster.core.diagnosis.stamp import head
+from trainmaster.core.diagnosis.stamp import head, time_of
 from trainmaster.core.recovery.cause import ECHO
 from trainmaster.core.recovery.port_conflict import port_conflict
 
@@ -104,14 +104,15 @@ class Teller:
         self._at: int | None = None
         self.found: list[Remark] = []
 
-    def read(self, lines: list[str]) -> None:
-        """All lines; those that a watchdog took are empty."""
+    def read(self, lines: Sequence[str], telling: Sequence[int]) -> None:
+        """All lines, of which only those at the places `telling` can tell anything; those that a watchdog took are
+        empty."""
         number = 0
-        while number < len(lines):
-            line = lines[number]
-            number += 1
-            start = head(line)
-            self._at = start.at_us if start.at_us is not None else self._at
+        for place in telling:
+            if place < number:  # in a traceback
+                continue
+            line, self._at = lines[place], self._time_before(lines, number, place)
+            number = place + 1
             if _SUMMARY.match(line):
                 self._summary(number, lines[number : number + 8])
             elif _TRACEBACK in line:
@@ -120,6 +121,13 @@ class Teller:
                 what = kind_of(line)
                 if what is not None:
                     self._add(what, number, line)
+
+    def _time_before(self, lines: Sequence[str], first: int, last: int) -> int | None:
+        """The time of the last of these lines that has one; else of what was read before."""
+        for place in range(last, first - 1, -1):
+            if ":" in lines[place] and (at := time_of(lines[place][:400])) is not None:
+                return at
+        return self._at
 
     def _traceback(self, number: int, line: str, block: list[str]) -> int:
         """Takes a traceback; how many lines it has."""
@@ -237,7 +245,7 @@ def phase_of(text: str) -> str:
     return "compilation" if re.search(r"dynamo|inductor|triton|compile", text, re.IGNORECASE) else "save"
 
 
-def lines_of(text: str) -> Iterator[str]:
+def lines_of(text: str) -> list[str]:
     """Lines, cut so that no pattern runs for ever on one of them."""
-    for line in text.split("\n"):
-        yield line[:4000].rstrip("\r")
+    lines = text.split("\n")
+    return [line[:4000].rstrip("\r") for line in lines] if "\r" in text or len(max(lines, key=len)) > 4000 else lines

@@ -38,6 +38,7 @@ _KEYED: Final = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _PS: Final = re.compile(r"^\s*PID\s+\S*STAT", re.MULTILINE)
 _SINFO: Final = re.compile(r"^(\S+?)\*?\s+(up|down|drain|inact)\s+(?:\S+\s+)?(\d+)\s+([a-z]+[*~#!%$@+-]*)\s+(\S+)\s*$")
 _LAUNCH: Final = re.compile(r"--rdzv[_-]endpoint[= ](\[[^\]]+\]|[^\s:]+)(?::(\d+))?")
+_ERRNO: Final = re.compile(r"errno:? 98")
 _NNODES: Final = re.compile(r"--nnodes[= ](\d+)(?::(\d+))?")
 Rows = list[dict[str, str]]
 
@@ -235,8 +236,12 @@ def _number(text: str) -> float | None:
 
 def read_keyed(file: str, text: str) -> Evidence | None:
     """Lines of `attempt=0 exit_code=1 ...`."""
+    if "attempt=" not in text.lower():
+        return None
     rows = []
     for line in text.splitlines():
+        if "attempt=" not in line.lower():
+            continue
         row = {key.lower(): _unquoted(value) for key, value in _KEYED.findall(line[:4000])}
         if "attempt" in row and ("error" in row or "exit_code" in row):
             rows.append(row)
@@ -251,6 +256,9 @@ def read_listing(file: str, text: str) -> Evidence | None:
     """A listing of processes (`ps`), or of partitions (`sinfo`)."""
     if _PS.search(text[:2000]):
         return Evidence(listing=text)
+    first = text.lstrip()[:4000].partition("\n")[0]
+    if not first.startswith("PARTITION") and not _SINFO.match(first):
+        return None
     rows = [_SINFO.match(line) for line in text.strip().splitlines() if not line.startswith("PARTITION")]
     if rows and all(rows):
         partitions = [
@@ -274,6 +282,9 @@ def read_launch(text: str) -> Evidence | None:
 
 def read_port(file: str, text: str) -> Evidence | None:
     """A port that was taken, in the text of an error."""
+    lower = text.lower()  # for a whole log, this is faster than asking a pattern that ignores case
+    if not any(word in lower for word in ("address already in use", "eaddrinuse")) and not _ERRNO.search(lower):
+        return None
     conflict = port_conflict(text)
     if conflict is None:
         return None

@@ -13,6 +13,7 @@ by silence. The line that says "caught" has no group; the next one of the same r
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.core.diagnosis.evidence import Call, Remark, Standing, What
@@ -52,6 +53,19 @@ class Watchdogs:
         self._stack_of: int | None = None
         self._frames: dict[int, list[str]] = {}
         self.remarks: list[Remark] = []
+
+    def read(self, lines: Sequence[str], telling: Sequence[int]) -> list[int]:
+        """Takes what is its own of the lines at the places `telling`, and of those that follow a stack's head; the
+        places of what it took."""
+        taken, following = [], 0
+        for place in telling:
+            if place >= following:
+                following = place
+                while following == place or (self._stack_of is not None and following < len(lines)):
+                    if self.line(following + 1, lines[following]):
+                        taken.append(following)
+                    following += 1
+        return taken
 
     def line(self, number: int, line: str) -> bool:
         """Takes a line; whether it was one of a watchdog."""
