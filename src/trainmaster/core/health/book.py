@@ -136,7 +136,7 @@ class Breaker(msgspec.Struct, kw_only=True):
     """What health took out of a pool lately."""
 
     taken: dict[HostId, Instant] = {}
-    """When each was taken last, oldest first, within the window."""
+    """When each was taken last, within the window."""
     tripped_at: Instant | None = None
     by: Owner | None = None
     """Who tripped it by hand; None: the limits did."""

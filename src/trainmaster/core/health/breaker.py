@@ -65,7 +65,7 @@ def level(step: Step, pool: PoolConduct) -> Level:
 
 
 def _lately(step: Step, pool: PoolConduct, breaker: Breaker) -> dict[HostId, Instant]:
-    """What was taken within the window, oldest first."""
+    """What was taken within the window."""
     return {host: at for host, at in breaker.taken.items() if at + pool.rate_window > step.now}
 
 
@@ -109,7 +109,7 @@ def refusal(step: Step, pool: PoolConduct, host: HostId | None = None) -> Reason
         breaker.tripped_at = step.now
     breaker.reason = reason
     if "window_s" in reason.numbers:
-        within = list(_lately(step, pool, breaker).values())
+        within = sorted(_lately(step, pool, breaker).values())  # a restored engine knows them in another order
         step.wake(f"breaker/{pool.name}", after(within[-pool.rate_hosts], pool.rate_window))
     return reason
 

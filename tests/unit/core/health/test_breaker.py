@@ -8,6 +8,7 @@ from trainmaster.core.base.ids import HostId, Owner
 from trainmaster.core.base.reasons import Token
 from trainmaster.core.base.time import HOUR, MINUTE
 from trainmaster.core.effects import RunSteps
+from trainmaster.core.engine import Engine
 from trainmaster.core.events import BreakerSet, DrainRequested, HealthReleased
 from trainmaster.core.health import asked, breaker, cases
 from trainmaster.core.health.book import CaseState
@@ -73,6 +74,20 @@ def test_the_rate_frees_when_its_window_has_moved_on() -> None:
     assert taken(world) == ["h0", "h1"]
     world.pass_time(2 * MINUTE)
     assert taken(world) == ["h0", "h1", "h2"]
+
+
+def test_a_server_that_was_restarted_waits_as_long() -> None:
+    """1. Two an hour; h5 is taken first, ten minutes later h1. 2. The server starts anew, and knows both by name. 3. A
+    third fails: it waits for the hour of the one that was taken first."""
+    world = HealthWorld(rate_hosts=2, level_hosts=8)
+    fail(world, "h5")
+    world.pass_time(10 * MINUTE)
+    fail(world, "h1")
+    world.engine = Engine.restore(world.engine.snapshot())
+    fail(world, "h3")
+    assert taken(world) == ["h1", "h5"]
+    world.pass_time(51 * MINUTE)
+    assert taken(world) == ["h1", "h3", "h5"]
 
 
 def test_who_recovered_meanwhile_is_not_taken() -> None:
