@@ -3,6 +3,7 @@
 import click
 
 from trainmaster.cli.options import Noun
+from trainmaster.cli.twin_burst import burst
 from trainmaster.cli.twin_compare import compare
 from trainmaster.cli.twin_lemons import lemons
 from trainmaster.cli.twin_minimize import minimize
@@ -18,6 +19,7 @@ from trainmaster.cli.twin_what_if import what_if
         ("trainmaster twin what-if plan.json --days 7", "what a plan would do to the running fleet"),
         ("trainmaster twin compare a.toml b.toml", "which differences are more than noise"),
         ("trainmaster twin lemons --seeds 20", "how many bad hosts are found, and what that is worth"),
+        ("trainmaster twin burst scenarios/exabyte-burst.toml", "what a save of all ranks does to readers"),
         ("trainmaster twin minimize a.toml --seed 7", "the few inputs that break an invariant"),
         ("trainmaster twin replay run/log.sqlite", "does this version decide as the server did?"),
     ],
@@ -32,3 +34,4 @@ twin.add_command(minimize)
 twin.add_command(replay)
 twin.add_command(what_if)
 twin.add_command(lemons)
+twin.add_command(burst)
