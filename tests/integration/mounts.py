@@ -67,6 +67,7 @@ class Mount:
     def kill_server(self) -> int:
         """SIGKILL; who takes its place."""
         before = self.server
+        assert before, "nobody serves"
         os.kill(before, signal.SIGKILL)
         until(lambda: self.server not in (0, before), "another server")
         return self.server
@@ -74,6 +75,7 @@ class Mount:
     def kill(self) -> None:
         """SIGKILL for all of it: the mount is dead then."""
         processes = (self.holder, self.server)
+        assert all(processes), processes
         for process in processes:
             os.kill(process, signal.SIGKILL)
         until(lambda: not is_claimed(self.store), "the end of the mount")

@@ -66,6 +66,7 @@ class Tree:
         self._ids = self._names.id_max()
         self._lock = threading.Lock()
         self._unlinked = set(self._names.unlinked())
+        self._ending: set[int] = set()
         self._carried_out: frozenset[int] = frozenset()
         self._answers: dict[int, Callable[[Request], Parts]] = {
             Operation.LOOKUP: self._lookup,
@@ -215,10 +216,21 @@ class Tree:
         if self._unlinked:
             one = request.operation == Operation.FORGET
             for node in (request.node,) if one else protocol.forgotten(request.body):
-                if node in self._unlinked:
-                    self._unlinked.discard(node)
-                    self._bury(node)
+                self._let_go(node)
         return ()
+
+    def _let_go(self, node: int) -> None:
+        """Ends a file without a name. If it is open this thread is late to hear of it, or another one is late to close
+        it: it ends when it is closed."""
+        with self._lock:
+            if node not in self._unlinked:
+                return
+            if self._opened.get(node) is not None:
+                self._ending.add(node)
+                return
+            self._unlinked.discard(node)
+            self._ending.discard(node)
+        self._bury(node)
 
     def _readdir(self, request: Request) -> Parts:
         """Lines while they fit. The directory itself and the one above have the cookies 1 and 2."""
@@ -307,12 +319,16 @@ class Tree:
 
     def _open(self, request: Request) -> Parts:
         flags = protocol.numbers(request.body, 1)[0]
-        return (self._opening(request.node, flags, None),)
+        return (self._opening(request.node, flags, request.ticket),)
 
-    def _opening(self, id: int, flags: int, file: int | None) -> bytes:
-        found = self._opened.add(id, file)
+    def _opening(self, id: int, flags: int, ticket: Ticket, file: int | None = None) -> bytes:
+        found = self._opened.add(id, ticket, file)
         if flags & os.O_TRUNC:
-            os.ftruncate(found.file, 0)
+            try:
+                os.ftruncate(found.file, 0)
+            except OSError:
+                self._opened.remove(id, ticket)
+                raise
         if found.backing:
             return protocol.opened(id, OpenFlag.PASSTHROUGH, found.backing)
         # What is only written passes by the kernel's cache: nobody there would read it again.
@@ -323,7 +339,7 @@ class Tree:
         flags, mode = protocol.numbers(request.body, 2)
         name = protocol.name(request.body, 16)
         if self._was_done(request) and (found := self._names.find(request.node, name)) is not None:
-            return (self._entry(found), self._opening(found.id, flags, None))
+            return (self._entry(found), self._opening(found.id, flags, request.ticket))
         made = self._made(request, stat.S_IFREG | mode & 0o7777)
         file = self._contents.create(made.id)
         try:
@@ -332,12 +348,13 @@ class Tree:
             os.close(file)
             self._contents.remove(made.id)
             raise
-        opening = self._opening(found.id, flags & ~os.O_TRUNC, file)
+        opening = self._opening(found.id, flags & ~os.O_TRUNC, request.ticket, file)
         return (self._entry(found), opening)
 
     def _release(self, request: Request) -> Parts:
-        if not request.unique & RESENT:  # it may have been counted already: better one too many than one too few
-            self._opened.remove(request.node)
+        self._opened.remove(request.node, request.ticket)
+        if request.node in self._ending:
+            self._let_go(request.node)
         return (_NOTHING,)
 
     def _read(self, request: Request) -> Parts:
