@@ -32,6 +32,10 @@ class Buffer:
         self.into = (self.prefix, self.rest)
 
 
+class Unsendable(Exception):
+    """An answer that the kernel does not take: a defect of ours."""
+
+
 class Channel:
     def __init__(self, device: int) -> None:
         self._device = device
@@ -48,12 +52,12 @@ class Channel:
                     raise
 
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
-        """An answer. Raises `OSError`, but not if nobody waits for it any more."""
+        """An answer. Raises `Unsendable` for what the kernel does not take, but not if nobody waits any more."""
         try:
             os.writev(self._device, parts)
         except OSError as error:
             if error.errno not in (*_ENDED, errno.ENOENT):
-                raise
+                raise Unsendable(f"the kernel refuses an answer: {error.strerror}") from error
 
     def resend(self) -> None:
         """Asks the kernel for all requests that have no answer. Raises `OSError` where it cannot (before Linux 6.9)."""

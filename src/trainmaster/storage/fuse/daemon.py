@@ -197,6 +197,8 @@ class Server:
         silent = header.operation in protocol.SILENT
         try:
             parts = self._tree.answer(request)
+            if not silent:
+                self._channel.send((protocol.answer(header.unique, sum(map(len, parts))), *parts))
         except OSError as error:
             number = error.errno or _EIO
             if number == _EIO:
@@ -207,9 +209,6 @@ class Server:
             self._log(f"operation {header.operation} failed, which is a defect:\n" + traceback.format_exc())
             if not silent:
                 self._channel.send((protocol.refusal(header.unique, _EIO),))
-        else:
-            if not silent:
-                self._channel.send((protocol.answer(header.unique, sum(map(len, parts))), *parts))
 
     def _start(self, unique: int, body: bytes) -> None:
         offered = protocol.start(body)

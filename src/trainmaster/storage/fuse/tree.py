@@ -255,7 +255,7 @@ class Tree:
                 line = self._entry(file) + line
             lines.append(line)
             left -= len(line)
-        return lines or (_NOTHING,)
+        return (b"".join(lines),)
 
     # --- attributes
 
