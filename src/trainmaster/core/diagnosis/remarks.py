@@ -129,7 +129,7 @@ class Teller:
                 return at
         return self._at
 
-    def _traceback(self, number: int, line: str, block: list[str]) -> int:
+    def _traceback(self, number: int, line: str, block: Sequence[str]) -> int:
         """Takes a traceback; how many lines it has."""
         start = head(line)
         mark = line[: line.index(_TRACEBACK)]
@@ -155,7 +155,7 @@ class Teller:
         self._add(what, number, said, rank=start.rank, location=failure.location)
         return len(text)
 
-    def _summary(self, number: int, block: list[str]) -> None:
+    def _summary(self, number: int, block: Sequence[str]) -> None:
         """A failure in torchrun's table. What a rank raised stands in its own traceback; a signal stands only here."""
         told = {found.group(1): found.group(2).strip() for line in block if (found := _FIELD.match(line))}
         exited = _EXIT.search(f"exitcode : {told.get('exitcode', '')}")
