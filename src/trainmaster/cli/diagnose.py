@@ -16,7 +16,7 @@ from trainmaster.cli.options import Command, shows
 from trainmaster.cli.output import Column, Output
 from trainmaster.cli.words import section
 from trainmaster.core.base.hostlist import fold
-from trainmaster.core.diagnosis.answer import Diagnosis, ranks_text
+from trainmaster.core.diagnosis.answer import Diagnosis, Kind, ranks_text
 from trainmaster.core.diagnosis.evidence import Unusable
 from trainmaster.core.diagnosis.judge import judge
 from trainmaster.core.diagnosis.live import LiveDiagnosis
@@ -56,7 +56,7 @@ def show_live(live: LiveDiagnosis, output: Output) -> None:
     """Prints a diagnosis of a running job, flat: what it was measured by stands beside the fields of the diagnosis."""
     if output.form in ("table", "wide", "name"):
         show(live.diagnosis, output)
-        if output.form != "name" and not output.columns:
+        if output.form != "name" and not output.columns and live.diagnosis.kind is not Kind.FORMING:
             section("Measured by")
             sys.stdout.write(f"  {live.bound}\n  ranks have waited for {live.standing_s:.1f} s\n")
             if live.silent_hosts:

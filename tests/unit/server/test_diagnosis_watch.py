@@ -41,7 +41,7 @@ class Fleet:
         self.links = self
         epoch = SimpleNamespace(number=1, restored_step=-1)
         attempt = SimpleNamespace(id=ATTEMPT, epochs=[epoch], epoch=epoch, members=HOSTS, state=AttemptState.RUNNING,
-                                  hosts_of=lambda _: HOSTS)  # fmt: skip
+                                  undecided=False, hosts_of=lambda _: HOSTS)  # fmt: skip
         self.attempt = attempt
         spec = JobSpec(name="llama", command=("true",), hosts=2, ranks_per_host=2)
         self.job = job = SimpleNamespace(id="job-1", spec=spec, failures=())

@@ -47,6 +47,8 @@ class Kind(StrEnum):
     """A rank is late again and again; the job goes on at its pace."""
     ROTATING_PAUSES = "rotating-pauses"
     """Now this rank is late, now that one: a cause that all share, and no host to blame."""
+    FORMING = "forming"
+    """Its ranks are being started, for the first time or after an interruption; nothing can be said of them yet."""
     UNDETERMINED = "undetermined"
     NONE = "none"
     """Nothing is wrong, as far as this evidence goes."""

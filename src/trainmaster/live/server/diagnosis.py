@@ -35,6 +35,7 @@ from trainmaster.core.recovery import hang
 from trainmaster.core.recovery.attempt import Attempt, AttemptState
 from trainmaster.core.recovery.cause import is_apart
 from trainmaster.core.recovery.events import HangFound
+from trainmaster.core.recovery.stage import before_first_step, forming
 from trainmaster.core.scheduling.job import Job, JobState
 from trainmaster.live.server import views
 from trainmaster.live.server.http import Call, Refusal, Route
@@ -294,8 +295,28 @@ class Watch:
 
 async def diagnosis(call: Call) -> LiveDiagnosis:
     found, attempt = await _running(call)
-    service = call.service
-    return await look(service.links, found, attempt, service.now(), service.settings.query_timeout_s)
+    service, epoch = call.service, attempt.epoch.number
+    told = forming(attempt)
+    if told is None:
+        seen = await look(service.links, found, attempt, service.now(), service.settings.query_timeout_s)
+        found, attempt = await _running(call)
+        told = forming(attempt)
+        if told is None and seen.epoch == epoch == attempt.epoch.number:
+            said = before_first_step(attempt.epoch)
+            known = seen.diagnosis
+            return seen.but(diagnosis=known.but(details=(said, *known.details))) if said else seen
+    if told is None:  # a whole re-forming went by meanwhile
+        return await diagnosis(call)
+    return LiveDiagnosis(
+        job=found.id,
+        attempt=attempt.id,
+        epoch=attempt.epoch.number,
+        at=service.now(),
+        diagnosis=told,
+        standing_s=0.0,
+        bound_s=0.0,
+        bound="nothing: no rank was asked",
+    )
 
 
 async def stacks(call: Call) -> JobStacks:
