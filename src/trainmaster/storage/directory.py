@@ -6,6 +6,7 @@ rename out of sight, for the same reason.
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Final, TypeVar
@@ -23,6 +24,13 @@ T = TypeVar("T")
 OWNER_NAME: Final = "owner.json"
 PIN_NAME: Final = "pin.json"
 VERDICT_NAME: Final = "verdict.json"
+_PSEUDO: Final = frozenset(
+    {
+        "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "configfs", "securityfs",
+        "pstore", "bpf", "mqueue", "hugetlbfs", "efivarfs", "binfmt_misc", "fusectl", "selinuxfs", "autofs",
+    }
+)  # fmt: skip
+"""File systems that keep no files, or none of a program's."""
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -66,11 +74,27 @@ def unusable(root: Path) -> str:
     above = next((each for each in (root, *root.parents) if os.path.lexists(each)), Path("/"))
     if not above.is_dir():
         return f"{above} is no directory" if above.exists() else f"{above} is a link to nothing"
+    kind = _mounted(above.resolve())
+    if kind in _PSEUDO:
+        return f"{above} is on {kind}, a view of the kernel and no storage"
     if os.access(above, os.W_OK | os.X_OK):
         return ""
     if os.statvfs(above).f_flag & os.ST_RDONLY:
         return f"{above} is on a file system that is read-only"
     return f"{above} cannot be written to by user {os.geteuid()}"
+
+
+def _mounted(path: Path) -> str:
+    """The kind of the file system that a path is on; empty where the table of mounts can't be read."""
+    try:
+        table = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    kinds: dict[str, str] = {}  # of several at one point the last is on top
+    for line in table.splitlines():
+        _, point, kind, *_ = line.split(" ")
+        kinds[re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)] = kind
+    return next((kinds[str(each)] for each in (path, *path.parents) if str(each) in kinds), "")
 
 
 def entry_of(path: Path) -> Entry:

@@ -172,13 +172,17 @@ def test_jobs_of_two_fleets_with_one_number(tmp_path: Path) -> None:
 
 
 def test_where_no_directory_can_be(tmp_path: Path) -> None:
-    """1. Below a file, or a link to nothing. 2. On a file system that is read-only. 3. What is missing can be made."""
+    """1. Below a file, or a link to nothing. 2. On a file system that is none: of the
+    kernel. Memory is storage, if it is a file system of its own. 3. What is missing can be made."""
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     assert directory.unusable(tmp_path / "file" / "a" / "b") == f"{tmp_path}/file is no directory"
     assert directory.unusable(tmp_path / "link" / "c") == f"{tmp_path}/link is a link to nothing"
-    assert directory.unusable(Path("/proc/sys/c")).startswith("/proc/sys ")
+    assert directory.unusable(Path("/proc/sys/c")).startswith("/proc/sys is on proc, ")
+    assert directory.unusable(Path("/sys/c")).startswith("/sys is on sysfs, ")
+    assert directory.unusable(Path("/proc")).startswith("/proc is on proc, ")
     assert directory.unusable(tmp_path / "a" / "b") == ""
+    assert directory.unusable(Path("/dev/shm/c")) == ""
 
 
 def test_publishing_moves_what_is_there_aside(tmp_path: Path) -> None:
