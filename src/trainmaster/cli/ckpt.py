@@ -95,7 +95,7 @@ def ls(place: Place, output: Output) -> None:
     """List the checkpoints in a place.
 
     States: published; damaged, when it is known not to be whole; unfinished, a save that has not ended; torn, moved
-    aside; foreign, another program's. Only small files are read: `verify` reads the rest.
+    aside, or without its manifest; foreign, another program's. Only small files are read: `verify` reads the rest.
     """
     with reaching(place):
         found = survey.views(_existing(place.path)) if place.path else survey.views_in(place.shelf())
@@ -261,7 +261,7 @@ def diff(left: Place, right: Place, output: Output) -> int:
     "Yes" if they are equal. Values that are no tensors are not compared.
     """
     one, other = _opened(left), _opened(right)
-    found = _readable(lambda: list(compare(one, other)))
+    found = _readable(lambda: list(compare(one, other)), left, right)
     columns = [
         Column("name", lambda item: item.name),
         Column("kind", lambda item: item.kind),
@@ -300,7 +300,7 @@ def export_command(place: Place, file: Path, below: str | None, force: bool) -> 
     manifest = opened.contents.manifest
     about = {"step": str(manifest.step), "job": manifest.job, "digest": manifest.digest()} if manifest else {}
     with writing(file):
-        size = _readable(lambda: export(opened, file, names, about))
+        size = _readable(lambda: export(opened, file, names, about), place)
     say(f"{len(names)} tensors, {size_text(size)}, in {file}")
 
 
@@ -384,17 +384,26 @@ def _opened(place: Place) -> Opened:
             return Opened(place)
     except Unsound as unsound:
         kind = NoSuchThing if unsound.problems[0].token in ("no-such-checkpoint", "no-checkpoint") else Failed
-        raise kind(f"cannot use {place}", str(unsound), f"trainmaster ckpt ls {place.parent}") from unsound
+        raise kind(f"cannot use {place}", str(unsound), f"trainmaster ckpt ls {_listed(place)}") from unsound
     except (msgspec.MsgspecError, ValueError) as error:
         raise Failed(f"cannot use {place}", str(error), f"trainmaster ckpt ls {place.parent}") from error
 
 
-def _readable(act: Callable[[], T]) -> T:
+def _listed(place: Place) -> Place:
+    """Where to look for checkpoints: in the place itself, if it is a directory that holds some, else beside it."""
+    path = place.path
+    holds = path is not None and path.is_dir() and any(is_checkpoint(Place(str(each))) for each in path.iterdir())
+    return place if holds else place.parent
+
+
+def _readable(act: Callable[[], T], *places: Place) -> T:
     """The result of reading checkpoints; what is wrong with their bytes becomes a message."""
     try:
         return act()
     except (Damage, Unsound, NotPlain, EOFError) as error:
-        raise Failed("a checkpoint cannot be used", str(error), "trainmaster ckpt verify CHECKPOINT") from error
+        named = [str(place) for place in places]
+        fix = f"trainmaster ckpt verify {' '.join(named)}"
+        raise Failed(f"cannot use {' or '.join(named)}", str(error), fix) from error
 
 
 def _checkpoints_at(place: Place) -> list[Place]:
@@ -426,7 +435,8 @@ def _judge(place: Place, note: bool) -> JudgedView:
                 sound = not problems
     except (Unsound, msgspec.MsgspecError, ValueError) as error:
         problems, sound = (str(error),), False
-    if note and sound is not None and place.path and (place.path / directory.OWNER_NAME).exists():
+    ours = place.path and any((place.path / name).exists() for name in (directory.OWNER_NAME, MANIFEST_NAME))
+    if note and sound is not None and place.path and ours:
         survey.judged(place.path, "; ".join(problems), _now())
     took_s = round(time.monotonic() - started, 3)
     return JudgedView(name=place.name, sound=sound, size_bytes=size, took_s=took_s, problems=problems)

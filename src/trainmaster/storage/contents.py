@@ -16,6 +16,7 @@ from trainmaster.core.checkpoint.listing import MANIFEST_NAME, Problem, step_of
 from trainmaster.core.checkpoint.manifest import FileEntry, Manifest, Observed, check, unsealed
 from trainmaster.storage.blob_store import BlobStore
 from trainmaster.storage.checksum import crc32
+from trainmaster.storage.directory import OWNER_NAME
 from trainmaster.storage.foreign import METADATA_NAME, NoTable, index_of
 from trainmaster.storage.place import Place
 
@@ -51,6 +52,10 @@ def look_into(store: BlobStore, group: str) -> Contents:
         sizes = store.sizes(group)
         if MANIFEST_NAME in sizes:
             return _ours(store, group, sizes)
+        left = [name for name in (OWNER_NAME, INDEX_NAME) if name in sizes]
+        if left:
+            sentence = f"{group} is one of ours without its {MANIFEST_NAME} ({left[0]} is there): nothing says what its"
+            raise Unsound((_problem("manifest-missing", f"{sentence} bytes should be"),))
         if METADATA_NAME in sizes:
             return _foreign(store, group, sizes)
     except FileNotFoundError:

@@ -118,8 +118,8 @@ def view(path: Path, entry: Entry | None = None) -> View:
         state, problem = "unfinished", PULL_LEFT
     elif manifest is None and not problem:
         state = "foreign"
-    elif problem or entry.sound is False:
-        state = "damaged" if entry.complete else "torn"
+    elif problem or (verdict is not None and not verdict.sound):
+        state = "damaged" if (path / MANIFEST_NAME).is_file() else "torn"
         problem = problem or (verdict.sentence if verdict else "")
     else:
         state = "published"
@@ -132,7 +132,7 @@ def view(path: Path, entry: Entry | None = None) -> View:
         world=manifest.world if manifest is not None else None,
         size_bytes=_size_bytes(path),
         written_at=manifest.written_at if manifest is not None else 0,
-        sound=False if state == "damaged" else entry.sound,  # a verdict is older than damage seen now
+        sound=False if state == "damaged" else verdict.sound if verdict is not None else None,  # damage seen is newer
         verified_at=verdict.at if verdict is not None else 0,
         pin=entry.pin,
         problem=problem,

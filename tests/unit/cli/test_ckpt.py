@@ -95,6 +95,52 @@ def test_verify_reads_every_byte_and_notes_what_it_found(line: CommandLine, root
     assert line.run("ckpt", "verify", str(root / "step-00000008")).code == 0
 
 
+def test_a_verdict_outlasts_who_looks(line: CommandLine, root: Path) -> None:
+    """1. A checkpoint that a script wrote by itself, for no job and under a name of its own. 2. Verify finds a bit that
+    no size tells. 3. `ls` knows it then."""
+    (root / "step-00000012" / directory.OWNER_NAME).unlink()
+    path = (root / "step-00000012").rename(root / "mine")
+    (path / ".metadata").touch()
+    flip(path / "__0_0.distcp")
+    assert line.run("ckpt", "verify", str(path)).code == 1
+    seen = {each["name"]: each for each in items(line.run("ckpt", "ls", str(root), "-o", "json"))}["mine"]
+    assert (seen["state"], seen["sound"]) == ("damaged", False)
+    assert "the checksum of the mebibyte at byte 0 differs" in str(seen["problem"])
+
+
+@pytest.mark.parametrize("left", ["owner.json", "index.json"])
+def test_one_of_ours_without_its_manifest_is_not_foreign(line: CommandLine, root: Path, left: str) -> None:
+    """1. The manifest is gone, and one of two marks of ours is left. 2. It is torn, and says why. 3. It is neither
+    exported, nor compared, nor pulled."""
+    path = root / "step-00000012"
+    (path / "manifest.json").unlink()
+    (path / ".metadata").touch()
+    (path / ({"owner.json", "index.json"} - {left}).pop()).unlink()
+    seen = {each["name"]: each for each in items(line.run("ckpt", "ls", str(root), "-o", "json"))}[path.name]
+    assert seen["state"] == "torn"
+    said = f"step-00000012 is one of ours without its manifest.json ({left} is there)"
+    assert said in str(seen["problem"])
+    out = root / "out"
+    for words in (("export", path, out), ("diff", path, path), ("pull", path, out), ("show", path)):
+        ran = line.run("ckpt", *map(str, words))
+        assert ran.code in (1, 3), words
+        assert said in ran.err, words
+    assert not out.exists()
+
+
+def test_errors_name_the_checkpoint_and_where_to_look(line: CommandLine, root: Path) -> None:
+    """1. The directory of checkpoints is given for one of them: it is listed itself. 2. Bytes are damaged: what was
+    exported or compared is named, and verified next."""
+    assert f"try: trainmaster ckpt ls {root}\n" in line.run("ckpt", "show", str(root)).err
+    path, other = root / "step-00000012", root / "step-00000008"
+    flip(path / "__0_0.distcp")
+    told = line.run("ckpt", "export", str(path), str(root / "x.safetensors")).err
+    assert told.startswith(f"error: cannot use {path}\n")
+    assert f"try: trainmaster ckpt verify {path}\n" in told
+    told = line.run("ckpt", "diff", str(other), str(path)).err
+    assert told.startswith(f"error: cannot use {other} or {path}\n")
+
+
 def test_verify_leaves_no_note_when_read_only(line: CommandLine, root: Path) -> None:
     assert line.run("--readonly", "ckpt", "verify", str(root / "step-00000004")).code == 0
     assert not (root / "step-00000004" / "verdict.json").exists()
