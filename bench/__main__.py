@@ -9,6 +9,7 @@ import msgspec
 BENCHES = (
     "agent",
     "agreement",
+    "burst",
     "checkpoint",
     "cli",
     "engine",
