@@ -16,6 +16,7 @@ BENCHES = (
     "health",
     "interval",
     "log",
+    "mount",
     "planner",
     "recorder",
     "recovery",
