@@ -40,7 +40,7 @@ from trainmaster.core.maintenance.events import (
     TrainResumed,
     VersionTargeted,
 )
-from trainmaster.core.recovery.cause import describe
+from trainmaster.core.recovery.cause import describe, is_echo
 from trainmaster.core.recovery.events import (
     CheckpointFailed,
     CheckpointPublished,
@@ -203,11 +203,14 @@ _OUTCOMES: Final = {
 }
 
 
+_NUMBERS: Final = {"stayed": "ranks whose processes live on: {}"}
+
+
 def _effects_ended(event: EffectEnded | EffectsEnded) -> str:
     text = f"{fold(event.hosts)}: what was asked as {event.effect} {_OUTCOMES[event.outcome]}"
     if event.detail:
         return f"{text}: {event.detail}"
-    numbers = ", ".join(f"{key} {value}" for key, value in sorted(event.numbers.items()))
+    numbers = ", ".join(_NUMBERS.get(key, key + " {}").format(value) for key, value in sorted(event.numbers.items()))
     return f"{text} ({numbers})" if numbers else text
 
 
@@ -233,7 +236,8 @@ def _exited(event: WorkerExited | WorkersExited, who_ended: str, verb: str, whos
         case "failed":
             ago = in_seconds(event.at - event.step_at) if event.step > 0 and event.step_at > 0 else -1.0
             last = f", {seconds_text(ago)} after {whose} last step" if ago >= 0 else ""
-            return f"{head} failed{at_step}{last}: {describe(event)}"
+            failed = "lost its peers" if isinstance(event, WorkerExited) and is_echo(event) else "failed"
+            return f"{head} {failed}{at_step}{last}: {describe(event)}"
 
 
 def _hang_found(event: HangFound) -> str:
@@ -269,8 +273,11 @@ def _checkpoint_published(event: CheckpointPublished) -> str:
 
 
 def _checkpoint_failed(event: CheckpointFailed) -> str:
-    head = f"{event.attempt} epoch {event.epoch}: checkpoint of step {event.step:,} failed"
-    return f"{head}, training goes on: {event.detail}"
+    """Whether training goes on after it is told by the next events; of the last save it does not."""
+    detail = event.detail.removeprefix(f"the save of step {event.step} failed: ")
+    detail = detail.removeprefix("a save from a snapshot failed: ")
+    head = f"{event.attempt} epoch {event.epoch}: a save failed at step {event.step:,}"
+    return f"{head}, what was published before stays: {detail}"
 
 
 _SENTENCES: Final[dict[type, Callable[[Any], str]]] = {

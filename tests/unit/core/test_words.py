@@ -262,6 +262,15 @@ CASES: list[tuple[AnyEvent, str]] = [
         "job-7.a1 epoch 2: rank 1 on h2 failed at step 1,200, 2.5 s after its last step: killed by signal 9",
     ),
     (
+        exited(exit_code=1, failure=Failure(at=AT, exception="ConnectionError", message="lost its peers: closed")),
+        "job-7.a1 epoch 2: rank 1 on h2 lost its peers at step 1,200, 2.5 s after its last step: "
+        "ConnectionError: lost its peers: closed",
+    ),
+    (
+        EffectEnded(at=AT, host=H1, effect=EffectId("e9.1"), outcome="done", numbers={"stayed": 1}),
+        "h1: what was asked as e9.1 is done (ranks whose processes live on: 1)",
+    ),
+    (
         exited(step=-1, failure=Failure(at=AT, exception="ValueError", message="bad lr", location="train.py:7")),
         "job-7.a1 epoch 2: rank 1 on h2 failed: ValueError: bad lr (train.py:7)",
     ),
@@ -308,8 +317,18 @@ CASES: list[tuple[AnyEvent, str]] = [
         "job-7.a1 epoch 2: checkpoint of step 1,300 published",
     ),
     (
+        CheckpointFailed(
+            at=AT, host=H1, attempt=ATTEMPT, epoch=2, step=1300, detail="the save of step 1300 failed: disk full"
+        ),
+        "job-7.a1 epoch 2: a save failed at step 1,300, what was published before stays: disk full",
+    ),
+    (
         CheckpointFailed(at=AT, host=H1, attempt=ATTEMPT, epoch=2, step=1300, detail="no space left at step 1300"),
-        "job-7.a1 epoch 2: checkpoint of step 1,300 failed, training goes on: no space left at step 1300",
+        "job-7.a1 epoch 2: a save failed at step 1,300, what was published before stays: no space left at step 1300",
+    ),
+    (
+        HealthReported(at=AT, host=H1, boot=BootId("b1"), probe="kernel-log", findings=()),
+        "h1: kernel-log finds nothing wrong",
     ),
     (
         HealthReported(

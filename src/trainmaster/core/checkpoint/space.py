@@ -43,7 +43,8 @@ class Shortage(Value):
 def explain(volume: Volume, *, needed_bytes: int, written_bytes: int) -> Shortage:
     """Explains an ENOSPC on `volume` after `written_bytes` of `needed_bytes`. What was written is to be discarded."""
     rest_bytes = max(0, needed_bytes - written_bytes)
-    told = f"{written_bytes} of {needed_bytes} bytes were written and are no checkpoint"
+    of = f" of {needed_bytes}" if needed_bytes else ""
+    told = f"{written_bytes}{of} bytes were written and are no checkpoint"
     if volume.inodes_used_percent >= _NO_INODES_PERCENT:
         sentence = f"{volume.path} has no inodes left ({volume.inodes_used_percent} % used); {told}"
         return Shortage(suspect="inodes", sentence=sentence, next_command=f"df -i {volume.path}")

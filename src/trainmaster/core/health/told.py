@@ -47,8 +47,10 @@ def _reported(event: HealthReported) -> str:
     texts = [f"{finding.unit} {finding.answer}: {finding.summary}" for finding in _worst_first(event)]
     texts += [f"{each.unit}: {each.rule} holds no longer" for each in event.gone]
     more = f" and {len(texts) - 2} more" if len(texts) > 2 else ""
+    if not texts:
+        return f"{event.host}: {event.probe} finds nothing wrong"
     answer = worst(finding.answer for finding in event.findings)
-    return f"{event.host}: {event.probe} says {answer}; {'; '.join(texts[:2]) or 'nothing'}{more}"
+    return f"{event.host}: {event.probe} says {answer}; {'; '.join(texts[:2])}{more}"
 
 
 def _worst_first(event: HealthReported) -> list[Any]:

@@ -169,10 +169,9 @@ def _replicas_disagree(exit: WorkerExited, failed: int) -> FirstCause:
 def _result_unsaved(exit: WorkerExited, failed: int) -> FirstCause:
     """The ranks have waited for room as long as they were to; a restart would find none either."""
     text = _text(exit)
+    sentence = f"rank {exit.rank} on {exit.host}: {text[text.index(UNSAVED) :]}"
     return FirstCause(
-        reason=Reason(
-            token=Token.RESULT_UNSAVED, sentence=text[text.index(UNSAVED) :], numbers={"ranks_failed": failed}
-        ),
+        reason=Reason(token=Token.RESULT_UNSAVED, sentence=sentence, numbers={"ranks_failed": failed}),
         at=exit.at,
         host=None,
         rank=None,

@@ -134,7 +134,7 @@ class CheckpointPublished(Event):
 
 
 class CheckpointFailed(Event):
-    """A save ended without a publish; training goes on with the last good checkpoint."""
+    """A save ended without a publish; the last good checkpoint stays."""
 
     host: HostId
     attempt: AttemptId

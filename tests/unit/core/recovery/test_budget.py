@@ -140,6 +140,7 @@ def test_a_result_that_finds_no_room_is_not_tried_again() -> None:
     assert (job.state, len(attempt.epochs)) == (JobState.FAILED, 1)
     assert job.reason is not None
     assert job.reason.token is Token.RESULT_UNSAVED
+    assert job.reason.sentence.startswith(f"rank 0 on h1: {UNSAVED}")
     assert job.reason.sentence.endswith("/ckpt has 0 bytes free, the save needs 9")
     assert play.account("job-1").steps_lost_unplanned == 20
     assert play.states("h1", "h2") == ["ready"] * 2
