@@ -1,5 +1,6 @@
 """`trainmaster mount` and `umount`: how they are used, and what is in their way."""
 
+import json
 import os
 import re
 import sqlite3
@@ -53,6 +54,31 @@ def test_mount_and_umount(line: CommandLine, tmp_path: Path) -> None:
     assert (nothing.code, "nothing is mounted" in nothing.err) == (1, True)
     assert line.run("mount", "s", "m", "--mode", "copying").code == 0
     assert (tmp_path / "m" / "f").read_text() == "x"
+    assert line.run("umount", "m").code == 0
+
+
+def test_states_of_files(line: CommandLine, tmp_path: Path) -> None:
+    """1. Synced and not, a directory, a link. 2. For programs. 3. No such file; a file elsewhere."""
+    (tmp_path / "m").mkdir()
+    assert line.run("mount", "s", "m").code == 0
+    for name in ("synced", "loose"):
+        with (tmp_path / "m" / name).open("wb") as stream:
+            stream.write(b"x" * 2048)
+            stream.flush()
+            if name == "synced":
+                os.fsync(stream.fileno())
+    (tmp_path / "m" / "d").mkdir()
+    (tmp_path / "m" / "l").symlink_to("synced")
+    ran = line.run("store", "stat", "m/synced", "m/loose", "m/d", "m/l", "--columns", "path,state", "--no-header")
+    assert (ran.code, [row.split() for row in ran.out.splitlines()]) == (
+        0,
+        [["m/synced", "accepted"], ["m/loose", "written"], ["m/d", "-"], ["m/l", "-"]],
+    ), ran
+    (shown,) = json.loads(line.run("store", "stat", "m/synced", "-o", "json").out)["items"]
+    assert (shown["state"], shown["size_bytes"], shown["store"]) == ("accepted", 2048, f"{tmp_path}/s")
+    none, elsewhere = line.run("store", "stat", "m/none"), line.run("store", "stat", "/proc/self/status")
+    assert (none.code, "there is no m/none" in none.err) == (3, True)
+    assert (elsewhere.code, "on no mount of trainmaster" in elsewhere.err) == (1, True)
     assert line.run("umount", "m").code == 0
 
 

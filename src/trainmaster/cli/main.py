@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rma": ("trainmaster.cli.rma:rma", "See and steer parts that go back to their vendor."),
     "server": ("trainmaster.cli.server:server", "Run the server."),
     "status": ("trainmaster.cli.status:status", "Show what needs a person, hosts, jobs and the server."),
+    "store": ("trainmaster.cli.store:store", "Ask what a mounted store knows of its files."),
     "twin": ("trainmaster.cli.twin:twin", "Let a simulated fleet live under the same policies."),
     "umount": ("trainmaster.cli.mount:umount", "End a mount."),
     "up": ("trainmaster.cli.up:up", "Start a fleet of local processes."),

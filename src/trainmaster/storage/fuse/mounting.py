@@ -45,6 +45,15 @@ def mounted_at(directory: Path, table: str | None = None) -> Mounted | None:
     return found
 
 
+def mount_of(path: Path) -> Mounted | None:
+    """The mount of ours on which an absolute path lies; None if it lies elsewhere."""
+    for directory in (path, *path.parents):
+        found = mounted_at(directory)
+        if found is not None:
+            return found if found.kind == KIND else None
+    return None
+
+
 def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
