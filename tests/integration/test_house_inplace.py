@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.house import House, job, running, wait
+from tests.integration.house import SCRIPTS, House, job, running, wait
 
 from trainmaster.core.base.ids import HostId
 from trainmaster.core.scheduling.request import RestartBudget
@@ -90,6 +90,24 @@ def test_killed_host(house: House, standby: bool) -> None:
     assert (now[0].pid in ahead) == standby
     end(house, name)
     assert house.hexes(name) == expected
+
+
+def test_survivors_whose_model_is_kept_with_its_gradients(house: House) -> None:
+    """1. A script that keeps its model from one membership to the next, and makes its optimizer anew: the survivors'
+    parameters still have gradients. 2. A worker is killed. 3. All ranks get their moments back, from memory: at most
+    a step is lost, and the losses are those of a quiet run, bit for bit."""
+    command = ("python", str(SCRIPTS / "kept.py"), "40")
+    quiet = house.submit(job("kept-quiet", (*command, "0"), hosts=HOSTS))
+    assert house.finish(quiet).job.restarts == 0
+    name = house.submit(job("kept", (*command, "0.1"), hosts=HOSTS))
+    house.wait_step(name, 8)
+    assert send(house.worker(name, 1), 9)
+    told = house.finish(name)
+    (incident,) = told.account.incidents
+    assert told.job.epoch == 2
+    assert incident.steps_lost <= 1
+    assert incident.restored_from.endswith("memory")
+    assert house.hexes(name) == house.hexes(quiet)
 
 
 def test_killed_standby_is_started_again(house: House) -> None:

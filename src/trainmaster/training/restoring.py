@@ -34,6 +34,7 @@ def restore(
     here: Surroundings, checkpoints: Checkpoints | None, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> Found | None:
     """Loads the newest state; None if there is none. A collective. Raises `TrainingError` on all ranks alike."""
+    _drop_gradients(model, optimizer)
     published = checkpoints.published() if checkpoints is not None else ()
     newest = max(published, default=-1)
     recall: Recall | None = None
@@ -60,6 +61,13 @@ def restore(
     if recall is not None and recall.damaged:
         raise TrainingError(f"{troubles[0]}, and nothing is in storage; requeue the job to start at the beginning")
     return None
+
+
+def _drop_gradients(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Those that a membership before left behind. PyTorch makes the moments of a fresh optimizer only where no
+    parameter has a gradient, and without a word loads none where there are none."""
+    for parameter in (*model.parameters(), *(each for group in optimizer.param_groups for each in group["params"])):
+        parameter.grad = None
 
 
 def where(origin: Origin) -> str:

@@ -292,3 +292,26 @@ def test_many_ranks_of_a_host_that_read_the_same_share_it(tmp_path: Path, ranks:
     planner.set_up_planner(loaded, metadata, True)
     reader.read_data(local, planner).wait()
     assert_same(loaded, state)
+
+
+def test_moments_that_one_rank_would_not_get(tmp_path: Path) -> None:
+    """1. Of two ranks one asks for the moments; the other one, whose optimizer has none yet, does not. 2. The load is
+    refused on both. 3. A rank whose shards are all empty asks for groups alone, and is no reason."""
+    model = torch.nn.Linear(3, 2)
+    moments = {"0": {"momentum_buffer": torch.ones(2, 3)}}
+    state = {"model": model.state_dict(), "optimizer": {"state": moments, "param_groups": [{"lr": 0.1}]}}
+    path = save(tmp_path, 1, state)
+    reader = CheckpointReader(path)
+
+    def plan(part: dict[str, Any]) -> LoadPlan:
+        planner = CarefulPlanner()
+        planner.set_up_planner(part, reader.read_metadata(), True)
+        return reader.prepare_local_plan(planner.create_local_plan())
+
+    whole = plan(state)
+    bare = plan({"model": model.state_dict(), "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]}})
+    empty = plan({"optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]}})
+    assert len(reader.prepare_global_plan([whole, empty])) == 2
+    for plans in ([whole, bare], [bare, whole], [bare]):
+        with pytest.raises(Unsound, match="would load without its state"):
+            reader.prepare_global_plan(plans)
