@@ -21,7 +21,7 @@ def forming(attempt: Attempt) -> Diagnosis | None:
         summary=f"the job {what}: epoch {epoch.number} {'is over' if over else 'begins'}, {_stage(attempt, over)}",
         first_cause=cause,
         confidence="high",
-        details=("no rank was asked: what the recorders hold is of an epoch that is over",),
+        details=("no rank was asked: their recorders say nothing yet that would hold for this epoch",),
         next_evidence=("the same question, when it trains",),
         advice=("wait: this takes seconds, with a cold start minutes",),
     )
