@@ -93,11 +93,10 @@ class CheckpointReader(StorageReader):
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         index = self.contents.index
-        for plan in plans:  # each by itself: what one rank asks for, another one does not get
-            wanted = {item.storage_index.fqn for item in plan.items}
-            problem = (
-                lost_moments(index, wanted) if wanted & index.tensors.keys() else None
-            )  # else all its shards are empty
+        asked = [{item.storage_index.fqn for item in plan.items} for plan in plans]
+        some = [wanted for wanted in asked if wanted & index.tensors.keys()]  # of others all shards are empty
+        for wanted in (set[str]().union(*asked), *some):  # what one rank asks for, another one does not get
+            problem = lost_moments(index, wanted)
             if problem is not None:
                 raise Unsound((problem,))
         return _with_shared_files(plans, self.contents.index)
