@@ -8,7 +8,8 @@ and rank.
 
 Who holds the same is found, not declared. Ranks whose tensors have the same names, shapes and places in their mesh are
 a *class*; a tensor that differs within its class at the first look of an epoch (after its first step) is no replica,
-for instance a parameter of its own for each rank, and is left out. Where all is sharded nobody holds the same, and the
+for instance a parameter of its own for each rank, and is left out, unless it was one in an earlier membership
+(`agreed.py`): then it was restored wrongly. Where all is sharded nobody holds the same, and the
 check says that it can't. Limits: what changes a value on all replicas alike is not seen, nor what is no parameter and
 no optimizer state; two replicas can't say who is right.
 
@@ -63,12 +64,21 @@ class Replicas:
     """Compares what ranks hold. `check` is a collective; all ranks call it after the same steps.
 
     `every`: steps between two checks, 0: never. `asked`: a person wants it, so it is said if it can't be done.
-    `distrust` is called on rank 0 with the last step after which all agreed, before anybody leaves.
+    `distrust` is called on rank 0 with the last step after which all agreed, before anybody leaves. `before` are the
+    names that were replicas in an earlier membership, as rank 0 knows them; `agreed` is told there of those that are.
     """
 
     def __init__(
-        self, every: int, asked: bool, host: str, tell: Callable[[str], None], distrust: Callable[[int], None]
+        self,
+        every: int,
+        asked: bool,
+        host: str,
+        tell: Callable[[str], None],
+        distrust: Callable[[int], None],
+        before: frozenset[str] = frozenset(),
+        agreed: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
+        self._before, self._agreed = before, agreed
         self._every, self._asked, self._tell = every, asked, tell
         self._host, self._distrust = host, distrust
         self._hosts: dict[int, str] = {}
@@ -92,7 +102,7 @@ class Replicas:
         if not self._every or dist.get_world_size() == 1 or self._model is None or step <= self.agreed_step:
             return
         if self._classes is None:
-            self._begin()
+            self._begin(step)
             self.agreed_step = step
         elif self._slots and (saving or step - self.agreed_step >= self._every or step % self._every == 0):
             started = time.monotonic()
@@ -100,7 +110,7 @@ class Replicas:
             self.agreed_step = step
             self.spent_s += time.monotonic() - started
 
-    def _begin(self) -> None:
+    def _begin(self, step: int) -> None:
         """The first look: who holds the same, and what is no replica although it looks so."""
         held = {each.name: each for each in self._held()}
         classes = list(_classes(held.values()))
@@ -113,6 +123,11 @@ class Replicas:
         shared = {number for number, row in holders.items() if len(row) > 1}
         unequal = {number for number in shared if len(set(holders[number].values())) > 1}
         own = self._unlike(held, [each for each in classes if each.number in unequal])
+        was = gather(self._before if dist.get_rank() == 0 else frozenset())[0]
+        if own & was:
+            named = [Class(each.number, tuple(name for name in each.names if name in was)) for each in classes]
+            self._classes = [each for each in named if each.number in shared and each.names]
+            self._raise(held, step)
         kept = [
             Class(each.number, tuple(name for name in each.names if name not in own))
             for each in classes
@@ -120,6 +135,8 @@ class Replicas:
         ]
         self._classes = [each for each in kept if each.names]
         self._slots = max(gather(len(self._classes)))
+        if dist.get_rank() == 0:
+            self._agreed(frozenset(name for each in self._classes for name in each.names))
         self._say(len(held), own)
 
     def _unlike(self, held: Mapping[str, Held], classes: list[Class]) -> frozenset[str]:

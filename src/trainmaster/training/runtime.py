@@ -32,7 +32,7 @@ from trainmaster.core.agent.ring import Slow
 from trainmaster.core.checkpoint.position import Position, proceed
 from trainmaster.core.checkpoint.space import UNSAVED
 from trainmaster.storage.directory import OwnerMark
-from trainmaster.training import distrust, metrics
+from trainmaster.training import agreed, distrust, metrics
 from trainmaster.training.agreement import maxima
 from trainmaster.training.checkpoint_io import Checkpoints
 from trainmaster.training.distrust import Distrust
@@ -457,7 +457,15 @@ def _replicas(here: Surroundings, tell: Callable[[str], None]) -> Replicas:
     def distrusted(agreed_step: int) -> None:
         distrust.note(here.job_dir, Distrust(attempt=here.attempt, epoch=here.epoch, after_step=agreed_step))
 
-    return Replicas(EVERY_STEPS if every is None else every, every is not None, here.host, tell, distrusted)
+    def told(names: frozenset[str]) -> None:
+        try:
+            agreed.note(here.job_dir, here.attempt, names)
+        except OSError as error:
+            tell(f"which tensors agree is not kept for a later membership: {error}")
+
+    before = agreed.noted(here.job_dir, here.attempt) if here.rank == 0 else frozenset()
+    cadence = EVERY_STEPS if every is None else every
+    return Replicas(cadence, every is not None, here.host, tell, distrusted, before, told)
 
 
 def _metrics_writer(here: Surroundings) -> metrics.Writer | None:

@@ -26,18 +26,25 @@ PATIENCE_S = 30.0
 class Gang:
     """Ranks of a job, each with a model of its own."""
 
-    def __init__(self, ranks: int, every: int = 10, asked: bool = True) -> None:
+    def __init__(self, ranks: int, every: int = 10, asked: bool = True, before: frozenset[str] = frozenset()) -> None:
         self.ranks = ranks
         self._barrier = threading.Barrier(ranks)
         self._local = threading.local()
         self._slots: list[Any] = [None] * ranks
         self.told: list[str] = []
         self.distrusted: list[int] = []
+        self.agreed: list[frozenset[str]] = []
         self.models = [self._model() for _ in range(ranks)]
         self.optimizers = [torch.optim.AdamW(model.parameters()) for model in self.models]
         self.checks = [
             Replicas(
-                every, asked, f"h{rank}", self.told.append if rank == 0 else lambda _: None, self.distrusted.append
+                every,
+                asked,
+                f"h{rank}",
+                self.told.append if rank == 0 else lambda _: None,
+                self.distrusted.append,
+                before if rank == 0 else frozenset(),
+                self.agreed.append,
             )
             for rank in range(ranks)
         ]
@@ -120,6 +127,26 @@ def test_replicas_that_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gang.train(40, monkeypatch) == [None] * 4
     assert [check.agreed_step for check in gang.checks] == [40] * 4
     assert gang.told == []
+
+
+def test_what_agreed_before_and_is_restored_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. Four ranks agree, and that is kept by name. 2. In the next membership rank 1 begins with another bias. 3. At
+    the first look it is named, and what this membership took is distrusted. 4. Nobody knew that bias as a replica: it
+    is one of each rank's own, and left out, which is kept as well."""
+    first = Gang(4)
+    first.train(3, monkeypatch)
+    (names,) = first.agreed
+    assert {"0.weight", "1.bias", "0.weight/exp_avg"} <= names
+    again = Gang(4, before=names)
+    flip(again.models[1][1].bias, 0, 12)
+    raised = again.train(3, monkeypatch)
+    assert [type(each) for each in raised] == [PeerDisagreed, ReplicaDisagreement, PeerDisagreed, PeerDisagreed]
+    assert "rank 1 on h1 differs from ranks 0, 2-3 in 1.bias" in str(raised[1])
+    assert (again.distrusted, again.agreed) == ([0], [])
+    other = Gang(4, before=names - {"1.bias"})
+    flip(other.models[1][1].bias, 0, 12)
+    assert other.train(3, monkeypatch) == [None] * 4
+    assert other.agreed[0] == names - {"1.bias"}
 
 
 def test_one_flipped_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
