@@ -32,14 +32,15 @@ class Words(Value):
 
 def save(words: Words) -> None:
     with Path(words.memory).open("rb") as stream:
-        view = memoryview(mmap.mmap(stream.fileno(), 0, flags=mmap.MAP_PRIVATE))  # as an arena lies there
+        view = memoryview(mmap.mmap(stream.fileno(), 0, flags=mmap.MAP_PRIVATE))
+    view[:: mmap.PAGESIZE].tobytes()  # the state of a rank has been touched before it is saved
     _meet()
     opening = Open(writer=words.writer, kind="checkpoint", size_bytes=len(view), save=words.save, writers=words.writers)
     asking = Asking.of(Path(words.root), opening) if words.admitted else None
     sink: Sink = DirectoryStore(Path(words.root)).create(words.save, words.writer, len(view))
     if asking is not None:
         sink = AdmittedSink(sink, asking)
-    written = write(sink, Pieces([Memory(address_of(view), len(view), view)]), threads=1)
+    written = write(sink, Pieces([Memory(address_of(view), len(view), view)]))
     _tell(ended_ns=time.monotonic_ns(), crc32=written.crc32, free=asking.free if asking is not None else "")
 
 
