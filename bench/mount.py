@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +69,8 @@ def _streams(act: str, sides: dict[str, Path], many: int, folder: Path) -> Figur
 
     def side(path: Path) -> Callable[[], float]:
         def measure() -> float:
-            files = [emptied(path / "round") / "0", *(path / "round" / str(number) for number in range(1, many))]
+            _freed(emptied(path / "round"), folder)
+            files = [*(path / "round" / str(number) for number in range(many))]
 
             def write() -> None:
                 _dd([f"of={file}" for file in files], "if=/dev/zero", f"count={each}", "conv=fsync")
@@ -100,6 +102,16 @@ def _streams(act: str, sides: dict[str, Path], many: int, folder: Path) -> Figur
         holds=value >= GOAL,
         note=f"GiB/s: {rates}; {TOTAL_MIB} MiB; {_load()}",
     )
+
+
+def _freed(directory: Path, folder: Path) -> None:
+    """Waits until a mount has given back the room of what was in a directory, as the disk has by then: the next files
+    lie elsewhere on the disk otherwise, and a virtual disk reads its new places more slowly."""
+    deadline = time.monotonic() + 30
+    store = folder / f"store-{directory.parent.name}"
+    while any(store.glob("contents/*/*")):
+        assert time.monotonic() < deadline, store
+        time.sleep(0.01)
 
 
 def _dd(words: list[str], *common: str) -> None:
