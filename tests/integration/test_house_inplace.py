@@ -48,9 +48,9 @@ def workers(house: House, name: str) -> dict[int, ProcessName]:
 
 
 def after(house: House, name: str, epoch: int) -> dict[int, ProcessName]:
-    """The workers once this epoch runs, or one after it: a rank that was lost a moment late costs another one."""
+    """The workers once this epoch runs."""
     house.until(
-        name, f"epoch {epoch} runs", lambda told: told.job.epoch >= epoch and told.job.attempt_state == "running"
+        name, f"epoch {epoch} runs", lambda told: (told.job.epoch, told.job.attempt_state) == (epoch, "running")
     )
     return workers(house, name)
 
