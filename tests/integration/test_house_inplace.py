@@ -121,21 +121,25 @@ def test_killed_standby_is_started_again(house: House) -> None:
 
 
 def test_survivor_killed_while_it_is_adrift(house: House) -> None:
-    """1. No spare is left: the survivors wait, adrift. 2. One of them is killed there. 3. A host comes: its place is
-    filled by a fork, the other one is the same process. 4. Losses are equal."""
+    """1. A worker is killed, and the agents of its host and of another one do not answer: who survives on that one
+    waits, adrift, whatever the server asks of it. 2. It is killed there. 3. The agents are back: its place is filled by
+    a fork, the third one is the same process. 4. Losses are equal."""
     expected = house.reference(STEPS, hosts=HOSTS)
     name = house.submit(job("adrift", house.held(STEPS, HELD), hosts=HOSTS))
     house.wait_step(name, 12)
     (spare,) = set(house.hosts()) - set(house.detail(name).job.hosts)
     house.drain(spare)
     before = workers(house, name)
-    lost = house.detail(name).job.hosts[2]
-    local.pause_host(house.state, lost)
+    silent = house.detail(name).job.hosts[1:]
+    log = local.host_dir(house.state, silent[0]) / "logs" / f"{house.detail(name).job.id}.a1" / "epoch-1-rank-1.log"
+    for host in silent:
+        local.pause_host(house.state, host)
     assert send(before[2], 9)
-    house.until(name, "it waits", lambda told: told.job.attempt_state == "re-forming")
+    wait("rank 1 is adrift", lambda: log.exists() and "left epoch 1" in log.read_text())
     assert send(before[1], 9)
     wait("it is gone", lambda: not is_alive(before[1]))
-    local.resume_host(house.state, lost)
+    for host in silent:
+        local.resume_host(house.state, host)
     now = after(house, name, 2)
     assert {rank for rank in now if now[rank] == before[rank]} == {0}
     end(house, name)
