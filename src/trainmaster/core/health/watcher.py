@@ -122,8 +122,6 @@ class Watcher:
                 yield f"3: {case.id} is fixed, and {case.host} did not prove {sorted(self._owed[case.host])}"
             for each in state.health.standings.get(case.host, ()):
                 is_new = each.finding.verdict is Verdict.UNKNOWN and each.since >= case.opened_at
-                if each.during is not None:
-                    continue  # judged when the probes have looked again after that operation
                 if is_new and each.probe != "kernel-log" and each.since < case.since:
                     yield f"3: {case.id} is fixed, and {each.finding.unit} is unknown"
 

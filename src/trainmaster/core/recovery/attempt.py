@@ -53,10 +53,10 @@ ATTEMPT_MACHINE: Final = Machine(
 )
 
 SETTLE: Final = seconds(0.5)
-APART_SETTLE: Final = seconds(3.0)
-"""The same, where ranks met in different collectives: what their recorders hold has to be asked for."""
 """When all that is known is that ranks lost their peers, how long to wait for the first cause to show itself. A broken
 connection of the dead host's agent, or the exit of the culprit, comes within milliseconds of the echoes."""
+APART_SETTLE: Final = seconds(3.0)
+"""The same, where ranks met in different collectives: what their recorders hold has to be asked for."""
 
 FORM_DEADLINE: Final = seconds(180)
 """From the decision on a membership until all its ranks run. Covers a cold start of a keeper that imports a large

@@ -8,21 +8,18 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from trainmaster.core.agent import failure
 from trainmaster.core.agent.command import interpreter, parse
 from trainmaster.core.base.value import Value
 from trainmaster.live.agent import imports, talk
 
-OURS: Final = "trainmaster.training"
-
 
 def _whole(names: Iterable[str]) -> Iterator[str]:
     """The names, ours followed by all that it stands for, as soon as it is imported."""
     for name in names:
         yield name
-        if name == OURS and name in sys.modules:
+        if name == imports.OURS and name in sys.modules:
             yield from sys.modules[name].PRELOAD
 
 
